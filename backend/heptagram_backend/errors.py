@@ -1,0 +1,47 @@
+"""Everything the backend raises on purpose.
+
+::
+
+    HeptagramError
+    ├── RequestError        the client must change the request      INVALID_ARG
+    ├── OverloadedError     full or draining, try again later       UNAVAILABLE
+    ├── ReleaseError        a version does not fit what is installed; its load is refused
+    └── EngineError         our own fault; the request fails        INTERNAL
+
+Foreign errors are mapped at the boundary where they appear, never let through.
+"""
+
+from __future__ import annotations
+
+from heptagram_wire import errors as codes
+from heptagram_wire.errors import WireError
+
+
+class HeptagramError(Exception):
+    """Base of all; ``wire`` is what the client is told."""
+
+    def __init__(self, message: str, *, code: str = codes.INTERNAL, param: str | None = None) -> None:
+        super().__init__(message)
+        self.wire = WireError(code=code, message=message, param=param)
+
+
+class RequestError(HeptagramError):
+    """A request that cannot be served as it is. The message names the field's problem and the fix."""
+
+    def __init__(self, message: str, *, code: str = codes.INVALID_VALUE, param: str | None = None) -> None:
+        super().__init__(message, code=code, param=param)
+
+
+class OverloadedError(HeptagramError):
+    """No room now; the same request can succeed later."""
+
+    def __init__(self, message: str, *, code: str = codes.OVERLOADED) -> None:
+        super().__init__(message, code=code)
+
+
+class ReleaseError(HeptagramError):
+    """``release.yaml`` is wrong or does not match what is installed."""
+
+
+class EngineError(HeptagramError):
+    """A fault of our own while a request ran."""

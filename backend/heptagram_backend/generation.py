@@ -1,0 +1,118 @@
+"""What ``preprocess`` hands to ``generate``: one validated request, ready to run, as JSON and prompt ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from heptagram_backend.constraint import ConstraintKind, ConstraintSpec
+from heptagram_backend.errors import RequestError
+from heptagram_wire import errors as codes
+
+DraftSource = Literal["auto", "none", "prompt_lookup", "grammar_forced", "scripted"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """How generated text is read back.
+
+    ``format`` names the class in :mod:`heptagram_backend.formats`. Without ``parse_calls`` markup is plain text.
+    ``schemas`` holds, by tool name, the JSON Schema that a finished call must validate against (enforced tools only).
+    """
+
+    format: str
+    parse_calls: bool = False
+    starts_in_reasoning: bool = False
+    schemas: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Ordinary tool use: text is free until ``text`` has been generated, from there on ``constraint`` holds.
+
+    ``constraint`` is a grammar of one whole call, ``text`` included. When it is complete the text is free again,
+    or, with ``once``, only the end of the answer is allowed.
+    """
+
+    text: str
+    constraint: ConstraintSpec
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A request that the engine can run. ``max_tokens`` already fits the context."""
+
+    prompt_ids: tuple[int, ...]
+    output: OutputSpec
+    model: str
+    max_tokens: int
+    constraint: ConstraintSpec | None = None
+    trigger: Trigger | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    deadline_ms: int | None = None
+    num_speculative_tokens: int = 7
+    drafts: DraftSource = "auto"
+    stream: bool = True
+    return_token_ids: bool = False
+    priority: int = 0
+    vocabulary: str | None = None
+
+    def to_json(self) -> str:
+        """The plan without ``prompt_ids``, which travel as a tensor of their own."""
+        data: dict[str, Any] = {}
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if spec.name != "prompt_ids":
+                data[spec.name] = _plain(value)
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str, prompt_ids: tuple[int, ...]) -> GenerationRequest:
+        """Read a plan back.
+
+        Raises:
+            RequestError: ``plan`` is not what :meth:`to_json` writes.
+        """
+        try:
+            data = json.loads(text)
+            data["output"] = OutputSpec(**data["output"])
+            data["constraint"] = _constraint(data.get("constraint"))
+            if (trigger := data.get("trigger")) is not None:
+                data["trigger"] = Trigger(
+                    trigger["text"], _require(_constraint(trigger["constraint"])), bool(trigger.get("once", False))
+                )
+            for name in ("stop", "stop_token_ids"):
+                data[name] = tuple(data.get(name, ()))
+            return cls(prompt_ids=prompt_ids, **data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RequestError(
+                f"not a plan that this version's preprocess writes ({error}); send chat requests to `chat`",
+                code=codes.INVALID_REQUEST,
+                param="plan",
+            ) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ConstraintSpec):
+        return {"kind": value.kind, "source": value.source}
+    if isinstance(value, OutputSpec | Trigger):
+        return {spec.name: _plain(getattr(value, spec.name)) for spec in fields(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _constraint(data: Mapping[str, Any] | None) -> ConstraintSpec | None:
+    if data is None:
+        return None
+    kind: ConstraintKind = data["kind"]
+    return ConstraintSpec(kind, data["source"])
+
+
+def _require(spec: ConstraintSpec | None) -> ConstraintSpec:
+    if spec is None:
+        raise ValueError("a trigger needs a constraint")
+    return spec

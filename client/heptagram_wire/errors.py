@@ -1,0 +1,55 @@
+"""Error codes and the one text form in which they cross Triton.
+
+Triton carries a status and a text, nothing else. Ours reads ``[code] param: message`` with ``-`` for no param; Triton
+puts ``in ensemble 'chat', `` and the like in front, so readers search for the bracket.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+# Codes of a request that the client must change (Triton INVALID_ARG, HTTP 400).
+INVALID_JSON: Final = "invalid_json"
+INVALID_REQUEST: Final = "invalid_request"
+MISSING: Final = "missing"
+UNKNOWN_FIELD: Final = "unknown_field"
+INVALID_TYPE: Final = "invalid_type"
+INVALID_VALUE: Final = "invalid_value"
+UNSUPPORTED: Final = "unsupported"
+UNSUPPORTED_SCHEMA: Final = "unsupported_schema"
+TOO_LARGE: Final = "too_large"
+CONTEXT_LENGTH: Final = "context_length_exceeded"
+MODEL_NOT_FOUND: Final = "model_not_found"
+CONSTRAINT_UNAVAILABLE: Final = "constraint_unavailable"
+# Codes of the server's own state.
+OVERLOADED: Final = "overloaded"
+DRAINING: Final = "draining"
+DEADLINE: Final = "deadline"
+CANCELLED: Final = "cancelled"
+INTERNAL: Final = "internal"
+INVALID_OUTPUT: Final = "invalid_output"
+
+_PATTERN = re.compile(r"\[(?P<code>[a-z][a-z0-9_]*)\] (?P<param>-|[^\s:]+): (?P<message>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class WireError:
+    """A failure as it is told to the client: ``param`` names the field, ``message`` the fix."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+    def format(self) -> str:
+        return f"[{self.code}] {self.param or '-'}: {self.message}"
+
+
+def parse_error(text: str) -> WireError | None:
+    """Find our error inside a Triton error text; ``None`` when it is Triton's own."""
+    match = _PATTERN.search(text)
+    if match is None:
+        return None
+    param = match["param"]
+    return WireError(match["code"], match["message"], None if param == "-" else param)

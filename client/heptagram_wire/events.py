@@ -1,0 +1,164 @@
+"""Typed events of a chat stream.
+
+Every stream is ``start`` (``ping`` | delta | call)* (``finish`` | ``failure``). Exactly one :class:`Finish` or
+:class:`Failure` comes last, in the same send as Triton's FINAL flag. Events are frozen and valid once built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "deadline"]
+FINISH_REASONS: tuple[FinishReason, ...] = ("stop", "length", "tool_calls", "cancelled", "deadline")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculativeStats:
+    """Speculative decoding of one request, under the keys that AIPerf reads.
+
+    ``acceptance_histogram[n]`` counts the steps in which ``n`` of the seven drafts were accepted.
+    """
+
+    acceptance_histogram: tuple[int, ...] = (0,) * 8
+    num_draft_tokens: int = 0
+
+    @property
+    def num_spec_steps(self) -> int:
+        return sum(self.acceptance_histogram)
+
+    @property
+    def num_accepted_draft_tokens(self) -> int:
+        return sum(accepted * steps for accepted, steps in enumerate(self.acceptance_histogram))
+
+    @property
+    def num_spec_tokens(self) -> int:
+        """Tokens emitted by the steps: the accepted drafts and one bonus token for each step."""
+        return self.num_accepted_draft_tokens + self.num_spec_steps
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        return self.num_spec_tokens / self.num_spec_steps if self.num_spec_steps else 0.0
+
+    @property
+    def draft_acceptance_rate(self) -> float:
+        return self.num_accepted_draft_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a request cost. Times in seconds, ``mask_bytes`` in bytes uploaded to the device."""
+
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    steps: int = 0
+    forced: int = 0
+    masked_rows: int = 0
+    mask_bytes: int = 0
+    preemptions: int = 0
+    speculative_decoding: SpeculativeStats = field(default_factory=SpeculativeStats)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The request was admitted; ``id`` is made by the server and cannot be guessed."""
+
+    id: str
+    model: str
+    version: str
+    prompt_tokens: int
+    max_tokens: int
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """A heartbeat while nothing is produced; it also lets the server see that the client has left."""
+
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+    token_ids: tuple[int, ...] | None = None
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    text: str
+    token_ids: tuple[int, ...] | None = None
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """Tool call number ``index`` (from 0) begins."""
+
+    index: int
+    id: str
+    name: str
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """The next piece of the JSON text of the arguments of call ``index``."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...] | None = None
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """Call ``index`` is complete: its argument deltas join to one valid JSON object."""
+
+    index: int
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    reason: FinishReason
+    usage: Usage = field(default_factory=Usage)
+    stats: Stats = field(default_factory=Stats)
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The request failed after ``start``. ``param`` is an OpenAI-style path or ``None``."""
+
+    code: str
+    message: str
+    param: str | None = None
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """An event of a type that this version does not know; consumers ignore it."""
+
+    type: str
+    choice: int = 0
+
+
+Event = (
+    Start | Ping | ReasoningDelta | TextDelta | CallStart | ArgumentsDelta | CallEnd | Finish | Failure | UnknownEvent
+)
+Terminal = Finish | Failure
