@@ -76,7 +76,7 @@ def _to_dict(event: Event) -> dict[str, Any]:
     if isinstance(event, UnknownEvent):
         return {"type": event.type}
     if isinstance(event, Finish):
-        data = {
+        data: dict[str, Any] = {
             "type": "finish",
             "reason": event.reason,
             "usage": _usage_dict(event.usage),

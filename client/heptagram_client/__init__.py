@@ -1,0 +1,1 @@
+"""The Python client: one gRPC stream per request, folded or streamed, and the command line."""
