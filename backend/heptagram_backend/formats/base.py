@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
+from heptagram_backend.constraint import ConstraintSpec
+from heptagram_backend.conversation import ChatRequest
+from heptagram_backend.generation import OutputSpec, Trigger
 from heptagram_wire.events import FinishReason
 
 
@@ -51,3 +54,58 @@ class OutputParser(Protocol):
 
     def flush(self, reason: FinishReason | Literal["failure"]) -> Sequence[Parsed]:
         """The text is over: give out what was held back. A call that is still open stays unfinished."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEncoding:
+    """Token ids of the prompt, up to and including the header of the assistant turn to be generated."""
+
+    ids: tuple[int, ...]
+    starts_in_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What holds while the answer is generated. All empty: free text.
+
+    ``schemas`` holds by tool name what a finished call must validate against.
+    """
+
+    constraint: ConstraintSpec | None = None
+    trigger: Trigger | None = None
+    schemas: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Format(Protocol):
+    """One model family. Chosen by name in ``release.yaml``, never by guessing."""
+
+    name: str
+
+    def encode(self, request: ChatRequest, tokenizer: ChatTokenizer) -> PromptEncoding:
+        """Render and encode the conversation.
+
+        Raises:
+            RequestError: the checkpoint's template cannot express the conversation.
+        """
+
+    def constrain(self, request: ChatRequest) -> Constraints:
+        """Build the structural tag and the trigger that ``tool_choice``, ``strict`` and ``response_format`` ask for."""
+
+    def parser(self, output: OutputSpec) -> OutputParser: ...
+
+
+class ChatTokenizer(Protocol):
+    """A checkpoint's tokenizer and chat template, without torch."""
+
+    @property
+    def guard(self) -> str:
+        """A character that :meth:`guarded` puts into control tokens of untrusted text."""
+
+    def guarded(self, text: str) -> str:
+        """Mark ``text`` so that control tokens inside it are later encoded as plain text."""
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> str:
+        """Apply the checkpoint's chat template with the generation prompt."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids: control tokens of the template as such, guarded ones as plain text without the marks."""

@@ -1,0 +1,83 @@
+"""``release.yaml``: the only configuration source of a version. Parsed and checked once, at load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from heptagram_backend.errors import ReleaseError
+
+FILE_NAME = "release.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Options of the ``k7`` engine; the names are the flags of ``heptagram serve``."""
+
+    name: str = "k7"
+    device: str = "cpu"
+    dtype: str = "bfloat16"
+    threads: int = 1
+    max_model_len: int = 2048
+    max_num_seqs: int = 8
+    max_queue: int = 64
+    num_speculative_tokens: int = 7
+    drafts: str = "auto"
+    max_deadline_ms: int = 600_000
+    mask_pool_rows: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "max_model_len", "max_num_seqs", "max_queue", "max_deadline_ms"):
+            if getattr(self, name) < 1:
+                raise ReleaseError(f"engine.{name}: must be at least 1")
+        if not 0 <= self.num_speculative_tokens <= 7:
+            raise ReleaseError("engine.num_speculative_tokens: must be 0 to 7")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One version of ``preprocess`` or ``generate``.
+
+    ``checkpoint`` is a folder in Hugging Face layout, or ``embedded:NAME`` for a model that a package ships.
+    ``vocabulary`` is the hash of the tokenizer; preprocess and generate of one rollout must agree on it.
+    ``k7_layout`` is the argument layout that the version was written for; load compares it with the installed one.
+    """
+
+    served_model_name: str
+    checkpoint: str
+    format: str
+    default_max_tokens: int = 2048
+    vocabulary: str | None = None
+    k7_layout: tuple[str, ...] = ()
+    engine: EngineOptions = field(default_factory=EngineOptions)
+
+    @classmethod
+    def load(cls, version_dir: Path) -> Release:
+        """Read ``release.yaml`` of a version folder.
+
+        Raises:
+            ReleaseError: missing, not YAML, unknown or missing keys, or a value out of range.
+        """
+        path = version_dir / FILE_NAME
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise ReleaseError(f"{path}: cannot be read ({error})") from error
+        return cls.parse(data, where=str(path))
+
+    @classmethod
+    def parse(cls, data: Any, *, where: str = FILE_NAME) -> Release:
+        if not isinstance(data, dict):
+            raise ReleaseError(f"{where}: must be a mapping")
+        values = dict(data)
+        try:
+            engine = EngineOptions(**(values.pop("engine", None) or {}))
+            layout = tuple(values.pop("k7_layout", None) or ())
+            return cls(engine=engine, k7_layout=layout, **values)
+        except TypeError as error:
+            raise ReleaseError(
+                f"{where}: {str(error).removeprefix('Release.').removeprefix('EngineOptions.')}"
+            ) from error
