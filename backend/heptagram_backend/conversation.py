@@ -1,4 +1,4 @@
-"""A chat request after validation: what formats encode and constrain. Valid once built; nothing here is optional twice."""
+"""A chat request after validation: what formats encode and constrain. Valid once built."""
 
 from __future__ import annotations
 

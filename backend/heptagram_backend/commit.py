@@ -1,0 +1,67 @@
+"""What a step's verdict does to its sequence. Only here does a matcher advance for good; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from heptagram_backend.compile import GrammarCompiler
+from heptagram_backend.errors import EngineError
+from heptagram_backend.sequence import Sequence
+from heptagram_wire.events import FinishReason
+
+
+def commit(sequence: Sequence, tokens: Iterable[int], grammars: GrammarCompiler) -> FinishReason | None:
+    """Commit verified tokens in order, up to what ends the request or opens a call.
+
+    Returns:
+        The reason if the request ends here; tokens behind the end are dropped.
+
+    Raises:
+        EngineError: the matcher refuses a token that its own mask allowed. The request fails; it is never continued
+            without its constraint.
+    """
+    for token in tokens:
+        if token in sequence.stop_ids:
+            sequence.stats.generated += 1
+            return "stop"
+        if _opens_call(sequence, token, grammars):
+            return None
+        if sequence.grammar is not None and not sequence.grammar.accept(token):
+            raise EngineError(f"the grammar refused the verified token {token}")
+        sequence.append(token)
+        sequence.stats.generated += 1
+        sequence.emitter.push(token)
+        if sequence.emitter.stopped:
+            return "stop"
+        if sequence.remaining == 0:
+            return "length"
+        _leave_finished_call(sequence)
+    return None
+
+
+def _opens_call(sequence: Sequence, token: int, grammars: GrammarCompiler) -> bool:
+    """Start the trigger's grammar if ``token`` completes the trigger.
+
+    subtle: that token is dropped, because its tail was sampled freely. The grammar takes up the trigger from the text
+    before it, and the next step samples the position again under the mask. What comes out depends on the committed
+    tokens alone, so speculation changes nothing.
+    """
+    if sequence.watch is None or sequence.grammar is not None:
+        return False
+    piece = sequence.emitter.detokenizer.piece(token)
+    prefix = sequence.watch.completes(piece)
+    if prefix is None:
+        sequence.watch.advance(piece)
+        return False
+    assert sequence.request.trigger is not None
+    sequence.pending_grammar = grammars.start(sequence.request.trigger.constraint, prefix)
+    sequence.triggered = True
+    return True
+
+
+def _leave_finished_call(sequence: Sequence) -> None:
+    if sequence.leaves_grammar and sequence.grammar is not None and sequence.grammar.completed:
+        sequence.release_grammar()
+        sequence.triggered = False
+        assert sequence.watch is not None
+        sequence.watch.reset()

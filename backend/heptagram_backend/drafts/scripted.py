@@ -1,0 +1,21 @@
+"""Drafts from a function: for tests that need a drafter which is always right, always wrong or hostile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+Script = Callable[[Sequence[int], int], Sequence[int]]
+
+
+class Scripted:
+    """Asks ``script(tokens so far, limit)``."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._tokens: list[int] = []
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self._tokens.extend(tokens)
+
+    def propose(self, ahead: Sequence[int], limit: int) -> Sequence[int]:
+        return self._script((*self._tokens, *ahead), limit)[:limit]

@@ -1,0 +1,319 @@
+"""The engine: one thread that owns model, scheduler and every sequence.
+
+Its turn is a numbered list: take in what callers said, end what is cancelled or late, attach grammars, admit, write
+one prompt chunk, run one K7 step, ping the silent. Callers only put notes into the inbox, so sinks, matchers and
+slots are touched by one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from heptagram_backend.compile import GrammarCompiler
+from heptagram_backend.engine_api import EngineSnapshot, Sink
+from heptagram_backend.errors import EngineError, HeptagramError, OverloadedError, RequestError
+from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.scheduler import Scheduler
+from heptagram_backend.sequence import Sequence, State
+from heptagram_backend.stats import EngineStats
+from heptagram_backend.step import K7Step, Outcome
+from heptagram_backend.targets.base import Target
+from heptagram_backend.validate import InvalidOutputError
+from heptagram_wire import errors as codes
+from heptagram_wire.events import Event, Failure, Finish, FinishReason, Ping, Start
+
+PING_SECONDS = 0.5
+IDLE_WAIT_SECONDS = 0.25
+
+_log = logging.getLogger(__name__)
+
+
+class Life(Enum):
+    OPEN = auto()
+    DRAINING = auto()  # what was taken in is finished, nothing new is
+    CLOSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What this version takes. ``vocabulary`` is the tokenizer's hash, which a plan must have been encoded with."""
+
+    version: str
+    max_queue: int
+    max_deadline_ms: int
+    vocabulary: str
+
+
+class K7Engine:
+    """Continuous batching over K7 steps; implements :class:`heptagram_backend.engine_api.Engine`.
+
+    ``wake`` is set by whatever gives the thread something to do; the grammar compiler sets it too.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: Target,
+        step: K7Step,
+        scheduler: Scheduler,
+        grammars: GrammarCompiler,
+        make_sequence: Callable[[str, GenerationRequest, Sink], Sequence],
+        limits: EngineLimits,
+        wake: threading.Event,
+    ) -> None:
+        self._target = target
+        self._step = step
+        self._scheduler = scheduler
+        self._grammars = grammars
+        self._make_sequence = make_sequence
+        self._limits = limits
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._life = Life.OPEN
+        self._inbox: deque[Sequence] = deque()
+        self._live: dict[str, Sequence] = {}
+        self._stats = EngineStats()
+        self._thread = threading.Thread(target=self._run, name="k7-engine", daemon=True)
+        self._thread.start()
+
+    # --- callers ---
+
+    def submit(self, request: GenerationRequest, sink: Sink) -> str:
+        self._check(request)
+        sequence = self._make_sequence(secrets.token_hex(16), request, sink)
+        with self._lock:
+            if self._life is not Life.OPEN:
+                raise OverloadedError("this version is shutting down; send the request again", code=codes.DRAINING)
+            room = self._scheduler.slots.total + self._limits.max_queue
+            if len(self._live) >= room:
+                raise OverloadedError(f"all {room} places are taken; try again later")
+            self._live[sequence.id] = sequence
+            self._inbox.append(sequence)
+        self._wake.set()
+        return sequence.id
+
+    def cancel(self, id: str) -> bool:
+        with self._lock:
+            sequence = self._live.get(id)
+        if sequence is None:
+            return False
+        sequence.cancelled = True
+        self._wake.set()
+        return True
+
+    def snapshot(self) -> EngineSnapshot:
+        stats = self._stats
+        running = self._scheduler.running
+        return EngineSnapshot(
+            running=running,
+            waiting=len(self._live) - running,
+            slots_used=self._scheduler.slots.used,
+            slots_total=self._scheduler.slots.total,
+            live_matchers=self._grammars.live,
+            requests_finished=stats.finished,
+            requests_failed=stats.failed,
+            requests_cancelled=stats.cancelled,
+            invalid_outputs=stats.invalid_outputs,
+            prompt_tokens=stats.prompt_tokens,
+            generated_tokens=stats.generated_tokens,
+            draft_tokens=stats.draft_tokens,
+            accepted_draft_tokens=stats.accepted_draft_tokens,
+            steps=stats.steps,
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            if self._life is Life.OPEN:
+                self._life = Life.DRAINING
+        self._wake.set()
+        self._thread.join()
+        self._grammars.close()
+
+    def _check(self, request: GenerationRequest) -> None:
+        if request.vocabulary is not None and request.vocabulary != self._limits.vocabulary:
+            raise RequestError(
+                "the prompt was encoded with another vocabulary than this version's; roll preprocess and generate "
+                "together",
+                code=codes.INVALID_REQUEST,
+                param="plan",
+            )
+        width = self._target.vocab_size
+        if not request.prompt_ids or not all(0 <= token < width for token in request.prompt_ids):
+            raise RequestError(f"needs one or more token ids from 0 to {width - 1}", param="prompt_ids")
+        total = len(request.prompt_ids) + request.max_tokens
+        if request.max_tokens < 1 or total > self._target.max_model_len:
+            raise RequestError(
+                f"{len(request.prompt_ids)} prompt tokens and max_tokens {request.max_tokens} do not fit the context "
+                f"of {self._target.max_model_len} tokens; shorten the prompt or lower max_tokens",
+                code=codes.CONTEXT_LENGTH,
+                param="max_tokens",
+            )
+
+    # --- the engine thread ---
+
+    def _run(self) -> None:
+        while True:
+            busy = self._turn()
+            if not self._live and self._life is Life.DRAINING:
+                break
+            if not busy:
+                self._wake.wait(IDLE_WAIT_SECONDS)
+                self._wake.clear()
+        self._scheduler.check()
+        self._life = Life.CLOSED
+
+    def _turn(self) -> bool:
+        """One turn; False when there was nothing to compute."""
+        self._take_in()
+        self._end_cancelled_and_late()
+        self._attach_grammars()
+        for sequence in self._scheduler.admit():
+            sequence.stats.admitted = time.monotonic()
+        busy = self._prefill()
+        busy = self._decode() or busy
+        self._ping()
+        return busy
+
+    def _take_in(self) -> None:
+        while self._inbox:
+            sequence = self._inbox.popleft()
+            self._scheduler.add(sequence)
+            self._stats.prompt_tokens += sequence.prompt_tokens
+            if sequence.request.constraint is not None:
+                sequence.pending_grammar = self._grammars.start(sequence.request.constraint)
+
+    def _end_cancelled_and_late(self) -> None:
+        now = time.monotonic()
+        for sequence in self._scheduler:
+            if sequence.cancelled:
+                self._finish(sequence, "cancelled")
+            elif now >= self._deadline(sequence):
+                self._finish(sequence, "deadline")
+
+    def _deadline(self, sequence: Sequence) -> float:
+        limit = self._limits.max_deadline_ms
+        return sequence.arrived + min(sequence.request.deadline_ms or limit, limit) / 1000
+
+    def _attach_grammars(self) -> None:
+        """Take matchers that are done; a constraint that does not compile fails before `start`."""
+        for sequence in self._scheduler:
+            pending = sequence.pending_grammar
+            if pending is not None and pending.done():
+                try:
+                    sequence.grammar = pending.result()
+                except HeptagramError as error:
+                    self._fail(sequence, error)
+                    continue
+                except Exception as error:  # a grammar library's own fault must not end the engine
+                    _log.exception("compiling the grammar of %s", sequence.id)
+                    self._fail(sequence, EngineError(f"the grammar could not be compiled ({type(error).__name__})"))
+                    continue
+                sequence.pending_grammar = None
+            if not sequence.started and sequence.pending_grammar is None:
+                self._send(sequence, [self._start(sequence)])
+
+    def _prefill(self) -> bool:
+        sequence = self._scheduler.next_prefill()
+        if sequence is None:
+            return False
+        assert sequence.slot is not None
+        size = min(self._target.prefill_chunk, sequence.prefill_left)
+        if size:
+            chunk = sequence.tokens[sequence.cached : sequence.cached + size]
+            try:
+                self._target.prefill(slot=sequence.slot, start=sequence.cached, token_ids=chunk)
+            except Exception as error:  # whatever the model raises ends this request, not the engine
+                _log.exception("prefill of %s", sequence.id)
+                self._fail(sequence, EngineError(f"the prompt could not be processed ({type(error).__name__})"))
+                return True
+            sequence.cached += size
+        if not sequence.prefill_left:
+            sequence.move(State.DECODING)
+        return True
+
+    def _decode(self) -> bool:
+        sequences = self._scheduler.decodable()
+        if not sequences:
+            return False
+        now = time.monotonic()
+        for sequence in sequences:
+            sequence.stats.first_step = sequence.stats.first_step or now
+        try:
+            outcomes = self._step.run(sequences)
+        except Exception as error:  # a fault of the forward itself hits all that shared it, and nobody else
+            _log.exception("K7 step of %d sequences", len(sequences))
+            fault = EngineError(f"the step failed ({type(error).__name__})")
+            outcomes = [Outcome(sequence, error=fault) for sequence in sequences]
+        self._stats.steps += 1
+        for outcome in outcomes:
+            self._settle(outcome)
+        return True
+
+    def _settle(self, outcome: Outcome) -> None:
+        sequence = outcome.sequence
+        if outcome.error is not None:
+            self._fail(sequence, outcome.error)
+        elif outcome.reason is not None:
+            self._finish(sequence, outcome.reason)
+        else:
+            self._send(sequence, sequence.emitter.take())
+
+    def _ping(self) -> None:
+        now = time.monotonic()
+        for sequence in self._scheduler:
+            if sequence.started and now - sequence.last_send >= PING_SECONDS:
+                self._send(sequence, [Ping()])
+
+    # --- ends: the slot and the matcher are free before the client hears of it ---
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        try:
+            reason = sequence.emitter.finish(reason)
+        except InvalidOutputError as error:
+            self._fail(sequence, error)
+            return
+        self._forget(sequence)
+        self._stats.cancelled += reason == "cancelled"
+        self._stats.finished += reason != "cancelled"
+        stats = sequence.stats
+        last = Finish(reason, stats.usage(sequence.prompt_tokens), stats.wire())
+        self._send(sequence, [*self._missing_start(sequence), *sequence.emitter.take(), last], final=True)
+
+    def _fail(self, sequence: Sequence, error: HeptagramError) -> None:
+        self._forget(sequence)
+        self._stats.failed += 1
+        self._stats.invalid_outputs += isinstance(error, InvalidOutputError)
+        if not sequence.started:
+            sequence.sink.fail(error)
+            return
+        wire = error.wire
+        failure = Failure(code=wire.code, message=wire.message, param=wire.param)
+        self._send(sequence, [*sequence.emitter.take(), failure], final=True)
+
+    def _forget(self, sequence: Sequence) -> None:
+        self._scheduler.remove(sequence)
+        with self._lock:
+            del self._live[sequence.id]
+        self._stats.generated_tokens += sequence.stats.generated
+        self._stats.draft_tokens += sequence.stats.drafted
+        self._stats.accepted_draft_tokens += sum(n * steps for n, steps in enumerate(sequence.stats.histogram))
+
+    def _start(self, sequence: Sequence) -> Start:
+        sequence.started = True
+        request = sequence.request
+        return Start(sequence.id, request.model, self._limits.version, sequence.prompt_tokens, request.max_tokens)
+
+    def _missing_start(self, sequence: Sequence) -> list[Event]:
+        return [] if sequence.started else [self._start(sequence)]
+
+    def _send(self, sequence: Sequence, events: list[Event], *, final: bool = False) -> None:
+        if events:
+            sequence.last_send = time.monotonic()
+            sequence.sink.send(events, final=final)

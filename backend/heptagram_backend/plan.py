@@ -1,0 +1,115 @@
+"""Draft walk and mask planning on the host: what is proposed, and the packed rows it is verified under.
+
+On a constrained sequence one walk does both. At each row the matcher is filled, then asked for the next draft: the
+grammar's forced text in its canonical tokens first, then what the drafter proposes, as long as it is legal. The rows
+filled on the walk are the verify masks; nothing is filled twice. The walk is rolled back exactly, whatever happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from heptagram_backend.constraint import Grammar
+from heptagram_backend.errors import EngineError
+from heptagram_backend.masks import ALL_TOKENS, MaskPool
+from heptagram_backend.sequence import Sequence
+
+ROWS = 8
+MAX_DRAFTS = ROWS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """``tokens`` (at most 7) and one pool index for each of them and for the bonus row."""
+
+    tokens: tuple[int, ...]
+    rows: tuple[int, ...]
+    masked_rows: int = 0
+    mask_bytes: int = 0
+
+
+class Planner:
+    """Plans one sequence at a time. ``encode`` turns text into the tokenizer's canonical tokens."""
+
+    def __init__(self, *, pool: MaskPool, words: int, encode: Callable[[str], list[int]]) -> None:
+        self._pool = pool
+        self._encode = encode
+        self._row = np.zeros(words, dtype=np.int32)
+
+    def plan(self, sequence: Sequence) -> Draft:
+        """Drafts and masks of the next step; the matcher is left as it was.
+
+        Raises:
+            EngineError: the grammar allows nothing at all here.
+        """
+        limit = max(0, min(sequence.request.num_speculative_tokens, MAX_DRAFTS, sequence.remaining - 1))
+        if sequence.grammar is None:
+            tokens = tuple(sequence.drafter.propose((), limit)) if limit else ()
+            return Draft(tokens, (ALL_TOKENS,) * (len(tokens) + 1))
+        return self._walk(sequence, sequence.grammar, limit)
+
+    def _walk(self, sequence: Sequence, grammar: Grammar, limit: int) -> Draft:
+        source = _Candidates(sequence, grammar, self._encode)
+        tokens: list[int] = []
+        rows: list[int] = []
+        uploaded = 0
+        try:
+            while True:
+                if sequence.leaves_grammar and grammar.completed:
+                    rows.append(ALL_TOKENS)  # the call is complete, the text behind it is free
+                    break
+                row, written = self._mask(grammar)
+                rows.append(row)
+                uploaded += written
+                if len(tokens) == limit:
+                    break
+                token = source.next(tokens, limit - len(tokens))
+                if token is None:
+                    break
+                tokens.append(token)
+        finally:
+            grammar.rollback(len(tokens))
+        return Draft(tuple(tokens), tuple(rows), sum(row != ALL_TOKENS for row in rows), uploaded)
+
+    def _mask(self, grammar: Grammar) -> tuple[int, int]:
+        if not grammar.fill(self._row):
+            return ALL_TOKENS, 0
+        if not self._row.any():
+            raise EngineError("the grammar reached a state from which no token is allowed")
+        return self._pool.place(self._row)
+
+
+class _Candidates:
+    """Draft candidates along one walk; :meth:`next` leaves the matcher advanced by the token it returns."""
+
+    def __init__(self, sequence: Sequence, grammar: Grammar, encode: Callable[[str], list[int]]) -> None:
+        self._sequence = sequence
+        self._grammar = grammar
+        self._encode = encode
+        self._queue: deque[int] = deque()
+
+    def next(self, ahead: list[int], room: int) -> int | None:
+        if self._queue and self._accept(token := self._queue.popleft()):
+            return token
+        self._queue.clear()
+        forced = self._forced()
+        # subtle: the last forced token often merges with the free text behind it, so it is only the last resort.
+        for run in (forced[:-1], self._sequence.drafter.propose(ahead, room), forced[-1:]):
+            if run and self._accept(run[0]):
+                self._queue.extend(run[1:])
+                return run[0]
+        return None
+
+    def _forced(self) -> list[int]:
+        if not self._sequence.drafts_forced:
+            return []
+        text = self._grammar.forced_text().decode("utf-8", errors="ignore")
+        return self._encode(text) if text else []
+
+    def _accept(self, token: int) -> bool:
+        # A stop token is never drafted: the bonus row gives it for free, and a finished matcher must not be asked.
+        return token not in self._sequence.stop_ids and self._grammar.accept(token)

@@ -1,0 +1,118 @@
+"""One request while it runs: its tokens, its place in the cache, its matcher. Owned by the scheduler; no torch."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from heptagram_backend.constraint import Grammar
+from heptagram_backend.drafts.base import Drafter
+from heptagram_backend.emit import Emitter
+from heptagram_backend.engine_api import Sink
+from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.stats import SequenceStats
+from heptagram_backend.trigger import TriggerWatch
+
+
+class State(Enum):
+    QUEUED = auto()  # no cache slot yet
+    PREFILLING = auto()  # the prompt is being written into the slot
+    DECODING = auto()  # K7 steps
+    DONE = auto()  # slot freed, matcher closed, FINAL sent
+
+
+_MOVES: frozenset[tuple[State, State]] = frozenset(
+    {
+        (State.QUEUED, State.PREFILLING),
+        (State.PREFILLING, State.DECODING),
+        (State.QUEUED, State.DONE),
+        (State.PREFILLING, State.DONE),
+        (State.DECODING, State.DONE),
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens ``0 .. len(tokens) - 1``; the last one is the anchor of the next step and not in the cache yet."""
+
+    id: str
+    request: GenerationRequest
+    sink: Sink
+    drafter: Drafter
+    emitter: Emitter
+    stop_ids: frozenset[int]
+    drafts_forced: bool = True  # the grammar's forced text is drafted
+    watch: TriggerWatch | None = None  # while text is free and a call may open
+    arrived: float = field(default_factory=time.monotonic)
+    state: State = State.QUEUED
+    slot: int | None = None
+    tokens: list[int] = field(default_factory=list)
+    cached: int = 0
+    grammar: Grammar | None = None
+    pending_grammar: Future[Grammar] | None = None
+    triggered: bool = False  # the grammar came from the trigger and covers one call
+    started: bool = False  # `start` was sent
+    cancelled: bool = False
+    last_send: float = 0.0
+    stats: SequenceStats = field(default_factory=SequenceStats)
+
+    def __post_init__(self) -> None:
+        self.tokens.extend(self.request.prompt_ids)
+        self.drafter.extend(self.tokens)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.request.prompt_ids)
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def remaining(self) -> int:
+        return self.request.max_tokens - self.generated
+
+    @property
+    def prefill_left(self) -> int:
+        """Prompt tokens still to be written; the last one is the first anchor and is written by its step."""
+        return len(self.tokens) - 1 - self.cached
+
+    @property
+    def can_decode(self) -> bool:
+        return self.state is State.DECODING and self.pending_grammar is None
+
+    @property
+    def leaves_grammar(self) -> bool:
+        """The matcher is given up when its one call is complete, and text is free again."""
+        trigger = self.request.trigger
+        return self.triggered and trigger is not None and not trigger.once
+
+    def move(self, state: State) -> None:
+        """Apply one legal move; an illegal one raises and changes nothing."""
+        if (self.state, state) not in _MOVES:
+            raise RuntimeError(f"sequence {self.id}: {self.state.name} cannot become {state.name}")
+        self.state = state
+
+    def append(self, token: int) -> None:
+        """Commit one token. The row of the previous anchor is in the cache by now."""
+        self.tokens.append(token)
+        self.cached = len(self.tokens) - 1
+        self.drafter.extend((token,))
+
+    def release_grammar(self) -> None:
+        """Close the matcher, and the one that is still being made; idempotent."""
+        if self.grammar is not None:
+            self.grammar.close()
+            self.grammar = None
+        if self.pending_grammar is not None:
+            pending, self.pending_grammar = self.pending_grammar, None
+            if not pending.cancel():
+                pending.add_done_callback(_close_late)
+
+
+def _close_late(pending: Future[Grammar]) -> None:
+    if not pending.cancelled() and pending.exception() is None:
+        pending.result().close()

@@ -1,0 +1,76 @@
+"""The K7 step: up to seven drafts and one bonus row a sequence, verified in one target forward under its masks.
+
+Verification is greedy: each row's token is the argmax under that row's mask, and a draft is accepted while it equals
+the token of the row before it (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023,
+in its greedy case). Every forward has eight rows a sequence, drafted or not, so that the kernels' rounding, and with
+it the output, is the same at every draft count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from heptagram_backend.commit import commit
+from heptagram_backend.compile import GrammarCompiler
+from heptagram_backend.errors import EngineError, HeptagramError
+from heptagram_backend.inputs import StepInputs
+from heptagram_backend.plan import Draft, Planner
+from heptagram_backend.sequence import Sequence
+from heptagram_backend.targets.base import Target
+from heptagram_wire.events import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step did to one sequence: it goes on, it ends with ``reason``, or it alone fails with ``error``."""
+
+    sequence: Sequence
+    reason: FinishReason | None = None
+    error: HeptagramError | None = None
+
+
+class K7Step:
+    def __init__(self, *, target: Target, inputs: StepInputs, planner: Planner, grammars: GrammarCompiler) -> None:
+        self._target = target
+        self._inputs = inputs
+        self._planner = planner
+        self._grammars = grammars
+
+    def run(self, sequences: Seq[Sequence]) -> list[Outcome]:
+        """One step for all ``sequences``. A fault of one of them ends up in its own outcome."""
+        planned, outcomes = self._plan(sequences)
+        if planned:
+            batch = self._inputs.load(planned)
+            logits = self._target.forward(batch.token_ids, batch.positions, batch.slots)
+            verdicts = self._inputs.verify(batch, logits)
+            outcomes += [
+                self._commit(sequence, draft, tokens)
+                for (sequence, draft), tokens in zip(planned, verdicts, strict=True)
+            ]
+        return outcomes
+
+    def _plan(self, sequences: Seq[Sequence]) -> tuple[list[tuple[Sequence, Draft]], list[Outcome]]:
+        planned: list[tuple[Sequence, Draft]] = []
+        faults: list[Outcome] = []
+        for sequence in sequences:
+            try:
+                planned.append((sequence, self._planner.plan(sequence)))
+            except HeptagramError as error:
+                faults.append(Outcome(sequence, error=error))
+        return planned, faults
+
+    def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int]) -> Outcome:
+        sequence.stats.masked_rows += draft.masked_rows
+        sequence.stats.mask_bytes += draft.mask_bytes
+        before = sequence.stats.generated
+        try:
+            if tokens[-1] < 0:
+                raise EngineError("the target gave no usable logits for a row (all masked, or not a number)")
+            reason = commit(sequence, tokens, self._grammars)
+        except HeptagramError as error:
+            return Outcome(sequence, error=error)
+        finally:
+            accepted = max(0, min(len(tokens), sequence.stats.generated - before) - 1)
+            sequence.stats.count_step(drafted=len(draft.tokens), accepted=accepted)
+        return Outcome(sequence, reason)
