@@ -6,6 +6,7 @@
     ├── RequestError        the client must change the request      INVALID_ARG
     ├── OverloadedError     full or draining, try again later       UNAVAILABLE
     ├── ReleaseError        a version does not fit what is installed; its load is refused
+    ├── LaunchError         the server cannot be started; the message says what to do
     └── EngineError         our own fault; the request fails        INTERNAL
 
 Foreign errors are mapped at the boundary where they appear, never let through.
@@ -41,6 +42,10 @@ class OverloadedError(HeptagramError):
 
 class ReleaseError(HeptagramError):
     """``release.yaml`` is wrong or does not match what is installed."""
+
+
+class LaunchError(HeptagramError):
+    """The server cannot be started on this machine, or with these options. Never seen by a client."""
 
 
 class EngineError(HeptagramError):

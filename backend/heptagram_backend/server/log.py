@@ -1,0 +1,64 @@
+"""Reading the server's log: new lines as they come, what they say of progress, and what went wrong."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from heptagram_backend.cache import cache_dir
+
+_KEPT_LOGS = 20
+_LAST_LINES = 15
+_LOADING = re.compile(r'"loading: (\S+?)(?::\d+)?"')
+_LOADED = re.compile(r"successfully loaded '([^']+)'")
+_OURS = re.compile(r"heptagram: (.*?)\"?$")
+_FAULT = re.compile(r"failed to load '|Failed to create instance|^error:|Traceback|Error: ")
+# Said on every machine without a GPU; it means nothing.
+_NOISE = re.compile(r"CudaDriverHelper|cuda|CUDA|NVML|GPU|pinned")
+
+
+def new_log() -> Path:
+    """A fresh log file's path in the cache; the oldest ones are removed."""
+    folder = cache_dir() / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(folder.glob("tritonserver-*.log"))[: 1 - _KEPT_LOGS]:
+        old.unlink(missing_ok=True)
+    return folder / f"tritonserver-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}.log"
+
+
+class LogFollower:
+    """Gives each complete line of a growing file once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def lines(self) -> list[str]:
+        with open(self._path, "rb") as handle:
+            handle.seek(self._offset)
+            data = handle.read()
+        complete = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        return complete.decode("utf-8", "replace").splitlines()
+
+
+def status_of(line: str) -> str | None:
+    """What a line says of progress, for a person. A model may say more by logging ``heptagram: TEXT``."""
+    if match := _OURS.search(line):
+        return match[1]
+    if match := _LOADING.search(line):
+        return f"loading {match[1]}"
+    if match := _LOADED.search(line):
+        return f"loaded {match[1]}"
+    return None
+
+
+def failure_report(path: Path) -> str:
+    """The lines of a log that name a fault, its last lines, and where the rest is."""
+    lines = [line.rstrip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    last = lines[-_LAST_LINES:]
+    faults = [line for line in lines[:-_LAST_LINES] if _FAULT.search(line) and not _NOISE.search(line)]
+    shown = [*faults[:_LAST_LINES], *last]
+    # Triton writes a Python traceback as one line with escaped line breaks.
+    return "\n".join([f"  {line}" for line in "\n".join(shown).replace("\\n", "\n").splitlines()] + [f"log: {path}"])

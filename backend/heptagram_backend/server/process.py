@@ -1,0 +1,217 @@
+"""One tritonserver process: started with explicit options, awaited, stopped in order, leaving nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import http.client
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from heptagram_backend.errors import LaunchError
+from heptagram_backend.server.find import TritonInstall
+from heptagram_backend.server.log import LogFollower, failure_report
+from heptagram_backend.server.runtime import Runtime
+
+SHARED_MEMORY = Path("/dev/shm")
+EXIT_TIMEOUT_S = 30
+_POLL_S = 0.1
+_PR_SET_PDEATHSIG = 1
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens. A wildcard host is reached through loopback."""
+
+    host: str
+    grpc_port: int
+    http_port: int
+    metrics_port: int
+
+    @property
+    def reachable_host(self) -> str:
+        return _WILDCARDS.get(self.host, self.host)
+
+    @property
+    def grpc_url(self) -> str:
+        """``host:port``, without a scheme, as gRPC clients take it."""
+        return f"{self.reachable_host}:{self.grpc_port}"
+
+    @property
+    def http_url(self) -> str:
+        """``host:port``, without a scheme, as tritonclient takes it."""
+        return f"{self.reachable_host}:{self.http_port}"
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://{self.reachable_host}:{self.metrics_port}/metrics"
+
+
+class ServerProcess:
+    """A running tritonserver and its stubs, in a session of their own so that a terminal's Ctrl-C does not reach them.
+
+    Start it from the main thread: the kernel stops the server when the thread that started it ends. Use it as a
+    context manager, or call :meth:`stop`.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], *, address: Address, log: Path, segments: str) -> None:
+        self._process = process
+        self._segments = segments
+        self.address = address
+        self.log = log
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        install: TritonInstall,
+        runtime: Runtime,
+        repository: Path,
+        address: Address,
+        log: Path,
+        environment: Mapping[str, str],
+    ) -> Self:
+        """Start the server on ``repository``, all models loaded; returns before it is ready."""
+        remove_abandoned_segments()
+        segments = f"heptagram-{os.getpid()}-{secrets.token_hex(4)}-"
+        command = [str(install.binary), *_options(runtime, repository, address, segments)]
+        libc = ctypes.CDLL(None)
+        parent = os.getpid()
+
+        def die_with_parent() -> None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:  # it died before the line above
+                os._exit(1)
+
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        return cls(process, address=address, log=log, segments=segments)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit status, or None while the server runs."""
+        return self._process.poll()
+
+    def wait_ready(
+        self, models: Sequence[str], *, timeout_s: float = 600.0, on_line: Callable[[str], None] | None = None
+    ) -> None:
+        """Wait until each of ``models`` answers that it is ready; each new line of the log goes to ``on_line``.
+
+        Raises:
+            LaunchError: the server ended, or time ran out; the message holds the end of the log.
+        """
+        follower = LogFollower(self.log)
+        deadline = time.monotonic() + timeout_s
+        waiting = list(models)
+        while waiting:
+            ended = self.poll() is not None
+            for line in follower.lines():
+                if on_line:
+                    on_line(line)
+            if ended:
+                raise LaunchError(f"tritonserver ended with status {self.poll()}\n{failure_report(self.log)}")
+            if time.monotonic() > deadline:
+                raise LaunchError(f"{waiting[0]} was not ready after {timeout_s:.0f} s\n{failure_report(self.log)}")
+            if is_ready(self.address, waiting[0]):
+                waiting.pop(0)
+            else:
+                time.sleep(_POLL_S)
+
+    def stop(self, *, timeout_s: float = EXIT_TIMEOUT_S + 10.0) -> None:
+        """Stop in order: the server finishes its streams and unloads, what is left is killed, segments are removed.
+
+        Idempotent. A KeyboardInterrupt while it waits ends the waiting, not the stop.
+        """
+        try:
+            if self.poll() is None:
+                self._process.terminate()
+                self._process.wait(timeout_s)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            pass  # what is still there is killed below
+        finally:
+            _kill_group(self.pid)
+            self._process.wait()
+            _remove_segments(self._segments)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def is_ready(address: Address, model: str) -> bool:
+    """Whether ``model`` is ready. (``/v2/health/ready`` says no while any version drains and after a failed load.)"""
+    connection = http.client.HTTPConnection(address.reachable_host, address.http_port, timeout=5)
+    try:
+        connection.request("GET", f"/v2/models/{model}/ready")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def remove_abandoned_segments() -> None:
+    """Remove the shared-memory segments of launchers that were killed together with their servers."""
+    for path in SHARED_MEMORY.glob("heptagram-*"):
+        owner = path.name.split("-")[1]
+        if owner.isdecimal() and not Path("/proc", owner).exists():
+            path.unlink(missing_ok=True)
+
+
+def _options(runtime: Runtime, repository: Path, address: Address, segments: str) -> list[str]:
+    return [
+        f"--model-repository={repository}",
+        "--model-control-mode=explicit",  # so that versions can be loaded and unloaded while it serves
+        "--load-model=*",
+        "--disable-auto-complete-config",
+        "--exit-on-error=true",
+        f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
+        f"--backend-directory={runtime.backends}",
+        f"--backend-config=python,shm-region-prefix-name={segments}",
+        f"--http-address={address.host}",
+        f"--http-port={address.http_port}",
+        f"--grpc-address={address.host}",
+        f"--grpc-port={address.grpc_port}",
+        f"--metrics-address={address.host}",
+        f"--metrics-port={address.metrics_port}",
+    ]
+
+
+def _kill_group(group: int, *, timeout_s: float = 5.0) -> None:
+    """Kill what is left of the server's session and wait until it is gone."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
+
+
+def _remove_segments(prefix: str) -> None:
+    for path in SHARED_MEMORY.glob(f"{prefix}*"):
+        path.unlink(missing_ok=True)
