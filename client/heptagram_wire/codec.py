@@ -1,26 +1,29 @@
-"""JSON form of the events: one object an event, ``type`` first."""
+"""JSON form of the events: one object an event, ``type`` first.
+
+Reading is strict about what is known (a field of the wrong type is refused) and silent about what is not (a new type
+becomes :class:`UnknownEvent`, a new field is dropped), so that an older client survives a newer server.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, cast
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from heptagram_wire.events import (
-    FINISH_REASONS,
     ArgumentsDelta,
     CallEnd,
     CallStart,
     Event,
     Failure,
     Finish,
-    FinishReason,
     Ping,
     ReasoningDelta,
     SpeculativeStats,
     Start,
-    Stats,
     TextDelta,
     UnknownEvent,
     Usage,
@@ -34,110 +37,110 @@ _TYPES: dict[str, type[Event]] = {
     "call_start": CallStart,
     "arguments_delta": ArgumentsDelta,
     "call_end": CallEnd,
+    "finish": Finish,
     "failure": Failure,
 }
 _NAMES: dict[type[Event], str] = {kind: name for name, kind in _TYPES.items()}
+EVENT_TYPES = frozenset(_TYPES)
+
+# Sent for readers of the raw JSON; our own reader computes them again.
+_DERIVED: dict[type, tuple[str, ...]] = {
+    Usage: ("total_tokens",),
+    SpeculativeStats: (
+        "num_accepted_draft_tokens",
+        "num_spec_steps",
+        "num_spec_tokens",
+        "mean_acceptance_length",
+        "draft_acceptance_rate",
+    ),
+}
 
 
 def encode_event(event: Event) -> str:
     """Write an event as one line of JSON; a field that holds its default ``None`` or choice 0 is left out."""
-    return json.dumps(_to_dict(event), ensure_ascii=False, separators=(",", ":"))
+    data = _plain(event)
+    if not isinstance(event, UnknownEvent):
+        data = {"type": _NAMES[type(event)]} | data
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def decode_event(text: str | bytes) -> Event:
     """Read one event; a type that is not known becomes :class:`UnknownEvent`.
 
     Raises:
-        ValueError: the text is not an event at all, or a known event lacks a field.
+        ValueError: the text is not an event at all, or a known event lacks a field or holds a wrong one.
     """
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"not an event: {error}") from error
+    data = _parse(text)
     if not isinstance(data, dict) or not isinstance(data.get("type"), str):
         raise ValueError("not an event: no object with a string `type`")
     name = data["type"]
-    if name == "finish":
-        return _finish(data)
     kind = _TYPES.get(name)
     if kind is None:
-        return UnknownEvent(type=name, choice=_choice(data))
-    known = {spec.name for spec in fields(kind)}
-    arguments = {key: value for key, value in data.items() if key in known}
-    if isinstance(arguments.get("token_ids"), list):
-        arguments["token_ids"] = tuple(arguments["token_ids"])
+        choice = data.get("choice", 0)
+        return UnknownEvent(type=name, choice=choice if type(choice) is int else 0)
     try:
-        return cast(Callable[..., Event], kind)(**arguments)
-    except TypeError as error:
+        return cast(Event, _read(kind, data))
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"not a valid `{name}` event: {error}") from error
 
 
-def _to_dict(event: Event) -> dict[str, Any]:
-    if isinstance(event, UnknownEvent):
-        return {"type": event.type}
-    if isinstance(event, Finish):
-        data: dict[str, Any] = {
-            "type": "finish",
-            "reason": event.reason,
-            "usage": _usage_dict(event.usage),
-            "stats": _stats_dict(event.stats),
-        }
-        return data | ({"choice": event.choice} if event.choice else {})
-    data = {"type": _NAMES[type(event)]}
-    for spec in fields(event):
-        value = getattr(event, spec.name)
-        if value is None or (spec.name == "choice" and value == 0):
-            continue
-        data[spec.name] = list(value) if isinstance(value, tuple) else value
-    return data
+def decode_events(value: str | bytes | Iterable[str | bytes]) -> tuple[Event, ...]:
+    """Read the value of output ``events``: an array, or the bare string that HTTP makes of a one-element array.
+
+    Raises:
+        ValueError: an element is not an event.
+    """
+    elements = (value,) if isinstance(value, str | bytes) else value
+    return tuple(decode_event(element) for element in elements)
 
 
-def _usage_dict(usage: Usage) -> dict[str, int]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.total_tokens,
-    }
+def _parse(text: str | bytes) -> Any:
+    try:
+        decoded = text.decode() if isinstance(text, bytes) else text
+        return json.loads(decoded, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not an event: {error}") from error
 
 
-def _stats_dict(stats: Stats) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        spec.name: getattr(stats, spec.name) for spec in fields(stats) if spec.name != "speculative_decoding"
-    }
-    speculative = stats.speculative_decoding
-    data["speculative_decoding"] = {
-        "acceptance_histogram": list(speculative.acceptance_histogram),
-        "num_draft_tokens": speculative.num_draft_tokens,
-        "num_accepted_draft_tokens": speculative.num_accepted_draft_tokens,
-        "num_spec_steps": speculative.num_spec_steps,
-        "num_spec_tokens": speculative.num_spec_tokens,
-        "mean_acceptance_length": speculative.mean_acceptance_length,
-        "draft_acceptance_rate": speculative.draft_acceptance_rate,
-    }
-    return data
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
-def _finish(data: Mapping[str, Any]) -> Finish:
-    reason = data.get("reason")
-    if reason not in FINISH_REASONS:
-        raise ValueError(f"not a valid `finish` event: unknown reason {reason!r}")
-    usage = data.get("usage") or {}
-    stats = dict(data.get("stats") or {})
-    speculative = stats.pop("speculative_decoding", None) or {}
-    known = {spec.name for spec in fields(Stats)}
-    return Finish(
-        reason=cast(FinishReason, reason),
-        usage=Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0)),
-        stats=Stats(
-            **{key: value for key, value in stats.items() if key in known},
-            speculative_decoding=SpeculativeStats(
-                tuple(speculative.get("acceptance_histogram", (0,) * 8)), speculative.get("num_draft_tokens", 0)
-            ),
-        ),
-        choice=_choice(data),
-    )
+def _plain(value: object) -> Any:
+    """Plain JSON data of an event or of a part of one."""
+    if isinstance(value, tuple):
+        return list(value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    items = ((spec.name, getattr(value, spec.name)) for spec in fields(value))
+    data = {name: _plain(item) for name, item in items if item is not None and not (name == "choice" and item == 0)}
+    return data | {name: getattr(value, name) for name in _DERIVED.get(type(value), ())}
 
 
-def _choice(data: Mapping[str, Any]) -> int:
-    choice = data.get("choice", 0)
-    return choice if isinstance(choice, int) else 0
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(kind: type, data: Mapping[str, Any]) -> Any:
+    """Build a dataclass from JSON data; ``null`` counts as absent."""
+    hints = _hints(kind)
+    values = {name: _value(hint, data[name], name) for name, hint in hints.items() if data.get(name) is not None}
+    return kind(**values)
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:
+    """Check one JSON value against the type of its field."""
+    if type(None) in get_args(hint):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if hint in (str, int) and type(value) is hint:
+        return value
+    if hint is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if hint == tuple[int, ...] and isinstance(value, list) and all(type(item) is int for item in value):
+        return tuple(value)
+    if get_origin(hint) is Literal and isinstance(value, str) and value in get_args(hint):
+        return value
+    if is_dataclass(hint) and isinstance(value, dict):
+        return _read(cast(type, hint), value)
+    raise ValueError(f"field `{name}` cannot be {value!r:.80}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote, unquote
 
 # Codes of a request that the client must change (Triton INVALID_ARG, HTTP 400).
 INVALID_JSON: Final = "invalid_json"
@@ -31,7 +32,13 @@ CANCELLED: Final = "cancelled"
 INTERNAL: Final = "internal"
 INVALID_OUTPUT: Final = "invalid_output"
 
+BUSY_CODES: Final = frozenset({OVERLOADED, DRAINING})  # the same request can succeed later
+FAILURE_CODES: Final = frozenset(
+    {DEADLINE, CANCELLED, INTERNAL, INVALID_OUTPUT}
+)  # the request was right, the run failed
+
 _PATTERN = re.compile(r"\[(?P<code>[a-z][a-z0-9_]*)\] (?P<param>-|[^\s:]+): (?P<message>.*)", re.DOTALL)
+_RESERVED = re.compile(r"[\s:%]|^-$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,8 @@ class WireError:
     param: str | None = None
 
     def format(self) -> str:
-        return f"[{self.code}] {self.param or '-'}: {self.message}"
+        """The text form; white space, ``:`` and ``%`` inside ``param`` (a caller's own key) are percent-encoded."""
+        return f"[{self.code}] {_escape(self.param) if self.param else '-'}: {self.message}"
 
 
 def parse_error(text: str) -> WireError | None:
@@ -52,4 +60,8 @@ def parse_error(text: str) -> WireError | None:
     if match is None:
         return None
     param = match["param"]
-    return WireError(match["code"], match["message"], None if param == "-" else param)
+    return WireError(match["code"], match["message"], None if param == "-" else unquote(param))
+
+
+def _escape(param: str) -> str:
+    return _RESERVED.sub(lambda match: "%2D" if match[0] == "-" else quote(match[0], safe=""), param)
