@@ -1,0 +1,117 @@
+"""CPU operations, in numpy on the raw words: no compiler is needed and nothing is copied.
+
+``torch.argmax`` over a bf16 row of 49,152 takes 180 us; numpy's over the same bits as int16 takes 2 us. So rows are
+read as integers wherever integers order like the numbers they stand for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heptagram_kernels.bitmask import NO_TOKEN, check_arguments, check_values, unpack
+
+# A masked row with at most 1 / _SPARSE of its words in use is gathered, a fuller one is masked whole.
+_SPARSE = 16
+_INF, _NEGATIVE_INF = 0x7F80, 0xFF80  # bit patterns of bfloat16
+
+
+def verify_greedy(
+    *,
+    logits: Tensor,
+    token_ids: Tensor,
+    draft_counts: Tensor,
+    mask_pool: Tensor,
+    mask_rows: Tensor,
+    out_verified: Tensor,
+    out_accepted: Tensor,
+) -> None:
+    """See :class:`heptagram_kernels.bitmask.VerifyGreedy`."""
+    check_arguments(
+        logits=logits,
+        token_ids=token_ids,
+        draft_counts=draft_counts,
+        mask_pool=mask_pool,
+        mask_rows=mask_rows,
+        out_verified=out_verified,
+        out_accepted=out_accepted,
+    )
+    check_values(draft_counts=draft_counts, mask_pool=mask_pool, mask_rows=mask_rows)
+    _verify(
+        _bits(logits.detach()),
+        token_ids.tolist(),
+        draft_counts.tolist(),
+        mask_pool.numpy(),
+        mask_rows.tolist(),
+        out_verified.numpy(),
+        out_accepted.numpy(),
+    )
+
+
+def _verify(
+    logits: NDArray[Any],
+    token_ids: list[list[int]],
+    draft_counts: list[int],
+    pool: NDArray[np.int32],
+    mask_rows: list[list[int]],
+    verified: NDArray[np.int64],
+    accepted: NDArray[np.int64],
+) -> None:
+    verified.fill(0)
+    for sequence, drafts in enumerate(draft_counts):
+        for row in range(drafts + 1):
+            verified[sequence, row] = _masked_argmax(logits[sequence, row], pool[mask_rows[sequence][row]])
+        count = 0
+        while count < drafts and token_ids[sequence][count + 1] == verified[sequence, count]:
+            count += 1
+        accepted[sequence] = count
+
+
+def _bits(logits: Tensor) -> NDArray[Any]:
+    """The logits as numpy sees them: float32, or the bit patterns of bfloat16 as int16."""
+    raw = logits.view(torch.int16) if logits.dtype == torch.bfloat16 else logits
+    array: NDArray[Any] = raw.numpy()
+    return array
+
+
+def _masked_argmax(row: NDArray[Any], words: NDArray[np.int32]) -> int:
+    """Argmax of one row [V] under packed ``words`` [W].
+
+    Nearly always the best token of all is allowed, and then no mask needs to be applied.
+    """
+    best = _argmax(row)
+    if best >= 0 and (int(words[best >> 5]) >> (best & 31)) & 1:
+        return best
+    used = np.flatnonzero(words)
+    if used.size * _SPARSE > words.size:
+        return _argmax(np.where(unpack(words, row.size), row, _lowest(row)))
+    bits = np.unpackbits(words[used].view(np.uint8), bitorder="little").reshape(used.size, 32)
+    word, bit = np.nonzero(bits)
+    ids = used[word] * 32 + bit
+    ids = ids[ids < row.size]
+    place = _argmax(row[ids]) if ids.size else NO_TOKEN
+    return int(ids[place]) if place >= 0 else NO_TOKEN
+
+
+def _lowest(row: NDArray[Any]) -> Any:
+    """-inf in the dtype of ``row``."""
+    return np.float32(-np.inf) if row.dtype == np.float32 else np.uint16(_NEGATIVE_INF).view(np.int16)
+
+
+def _argmax(row: NDArray[Any]) -> int:
+    """Lowest index of the largest value; -1 when that is -inf or any value is NaN."""
+    if row.dtype == np.int16:
+        # subtle: signed bit patterns order positive bfloat16 numbers right, and any of them above all negative ones.
+        # A positive NaN then comes out as the largest; a negative one has the largest unsigned pattern.
+        index = int(row.argmax())
+        if row.view(np.uint16).max() > _NEGATIVE_INF or row[index] > _INF:
+            return NO_TOKEN
+        if row[index] > 0:
+            return index
+        row = (row.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    index = int(row.argmax())  # numpy takes the first NaN for the largest
+    return index if row[index] > -np.inf else NO_TOKEN

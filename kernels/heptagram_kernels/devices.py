@@ -1,0 +1,28 @@
+"""Devices by name; each module is imported when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+from heptagram_kernels.bitmask import VerifyGreedy
+
+DEVICES: Final[dict[str, str]] = {"cpu": "heptagram_kernels.cpu"}
+
+
+class Device(Protocol):
+    """What a device module offers."""
+
+    @property
+    def verify_greedy(self) -> VerifyGreedy: ...
+
+
+def load_device(name: str) -> Device:
+    """The operations of a device.
+
+    Raises:
+        ValueError: there is no such device here; the message names those that are.
+    """
+    if name not in DEVICES:
+        raise ValueError(f"device {name!r}: not supported; choose one of {', '.join(sorted(DEVICES))}")
+    return cast(Device, import_module(DEVICES[name]))

@@ -1,0 +1,123 @@
+"""The ordered argument list of the K7 step: what crosses the border between host, target and device operations.
+
+The list is recorded in ``release.yaml`` and in compiled artefacts; load compares the recorded with the installed one.
+Symbols: B sequences in the step, R = 8 rows of each (anchor and seven drafts), V logits width, W = ceil(V / 32) mask
+words, P rows of the mask pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+Role = Literal["input", "state", "output"]
+Writer = Literal["host", "target", "device"]
+
+ROWS: Final = 8
+"""Rows of one sequence in every decode forward: the anchor and seven drafts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgSpec:
+    """One argument: the allowed dtypes, the shape in symbols, and who fills it in a step (``writer``)."""
+
+    name: str
+    dtypes: tuple[torch.dtype, ...]
+    shape: tuple[str, ...]
+    role: Role
+    writer: Writer
+
+    def describe(self) -> str:
+        """The canonical line: ``name dtype[|dtype] [shape] role writer``."""
+        dtypes = "|".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+        return f"{self.name} {dtypes} [{','.join(self.shape)}] {self.role} {self.writer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """What the symbols stand for in one process and step."""
+
+    batch: int
+    vocab_size: int
+    pool_rows: int
+
+    @property
+    def words(self) -> int:
+        return words_for(self.vocab_size)
+
+    def resolve(self, shape: Sequence[str]) -> tuple[int, ...]:
+        sizes = {"B": self.batch, "R": ROWS, "V": self.vocab_size, "W": self.words, "P": self.pool_rows}
+        return tuple(sizes[symbol] for symbol in shape)
+
+
+@dataclass(frozen=True, slots=True)
+class K7Layout:
+    """An ordered argument list."""
+
+    arguments: tuple[ArgSpec, ...]
+
+    def describe(self) -> tuple[str, ...]:
+        """One canonical line an argument, in order."""
+        return tuple(argument.describe() for argument in self.arguments)
+
+    def check(self, recorded: Iterable[str]) -> None:
+        """Compare a recorded list with this one.
+
+        Raises:
+            ValueError: they differ; the message shows the first difference.
+        """
+        theirs, ours = tuple(recorded), self.describe()
+        for index in range(max(len(theirs), len(ours))):
+            old = theirs[index] if index < len(theirs) else "nothing"
+            new = ours[index] if index < len(ours) else "nothing"
+            if old != new:
+                raise ValueError(
+                    f"k7_layout[{index}]: recorded `{old}`, installed `{new}`; "
+                    "write the release again with the installed version, or install the version that wrote it"
+                )
+
+    def validate(self, tensors: Mapping[str, Tensor], bindings: Bindings) -> None:
+        """Compare the tensors of one operation, by argument name, with the list; no values are read.
+
+        Raises:
+            ValueError: an argument is unknown, or has another dtype or shape.
+        """
+        if unknown := tensors.keys() - {argument.name for argument in self.arguments}:
+            raise ValueError(f"{sorted(unknown)[0]}: not an argument of the K7 step; see K7_LAYOUT.describe()")
+        for argument in self.arguments:
+            tensor = tensors.get(argument.name)
+            if tensor is None:
+                continue
+            shape = bindings.resolve(argument.shape)
+            if tensor.dtype not in argument.dtypes or tensor.shape != shape:
+                raise ValueError(
+                    f"{argument.name}: got {tensor.dtype} {list(tensor.shape)}, "
+                    f"need {argument.describe()} with [{','.join(argument.shape)}] = {list(shape)}"
+                )
+
+
+def words_for(vocab_size: int) -> int:
+    """Int32 words of one packed mask row: ``ceil(V / 32)``."""
+    return -(-vocab_size // 32)
+
+
+_INT64 = (torch.int64,)
+LOGITS_DTYPES: Final = (torch.bfloat16, torch.float32)
+
+K7_LAYOUT: Final = K7Layout(
+    (
+        ArgSpec("token_ids", _INT64, ("B", "R"), "input", "host"),
+        ArgSpec("positions", _INT64, ("B",), "input", "host"),
+        ArgSpec("slots", _INT64, ("B",), "input", "host"),
+        ArgSpec("draft_counts", _INT64, ("B",), "input", "host"),
+        ArgSpec("mask_pool", (torch.int32,), ("P", "W"), "state", "host"),
+        ArgSpec("mask_rows", _INT64, ("B", "R"), "input", "host"),
+        ArgSpec("logits", LOGITS_DTYPES, ("B", "R", "V"), "state", "target"),
+        ArgSpec("verified", _INT64, ("B", "R"), "output", "device"),
+        ArgSpec("accepted", _INT64, ("B",), "output", "device"),
+    )
+)
