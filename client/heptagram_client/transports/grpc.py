@@ -6,6 +6,7 @@ client object of its own. They share gRPC's connection.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -35,12 +36,10 @@ class _GrpcReply:
         self._inbox: SimpleQueue[InferResult | InferenceServerException | None] = SimpleQueue()
         self._closed = False
         self._client: Any = InferenceServerClient(netloc)
-        try:
-            self._client.start_stream(self._deliver)
+        self._client.start_stream(self._deliver)
+        # Raises where the stream has died already (no server); then the cause is on its way to the inbox.
+        with suppress(InferenceServerException):
             self._client.async_stream_infer(model, [request_input(body)], enable_empty_final_response=True)
-        except InferenceServerException as error:
-            self.close()
-            raise map_exception(error) from error
 
     def receive(self, timeout: float | None) -> Response | None:
         if self._closed:
