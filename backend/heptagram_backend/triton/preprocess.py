@@ -1,0 +1,87 @@
+"""First step of the ensembles: a request's text becomes a plan and prompt ids, or an INVALID_ARG error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+import triton_python_backend_utils as pb_utils
+
+from heptagram_backend.checkpoint import resolve
+from heptagram_backend.errors import OverloadedError, ReleaseError
+from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.release import Release
+from heptagram_backend.triton.status import contained, triton_error
+from heptagram_backend.triton.tensors import require_text, text_tensor, token_tensor
+from heptagram_backend.triton.version import load_release, refuse_load
+from heptagram_wire import tensors as names
+
+_THREADS: Final = 4
+_MAX_PENDING: Final = 256
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_ADVICE: Final = "send one JSON object of OpenAI chat-completions fields as STRING [1]"
+
+
+class Prepares(Protocol):
+    def prepare(self, raw: str) -> GenerationRequest:
+        """Validate and encode one request; raises HeptagramError."""
+
+
+class TritonPythonModel:
+    """Works on several requests at once: ``execute`` hands them to threads, which answer through the senders."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        try:
+            self._preprocessor = self.open_preprocessor(load_release(args))
+        except ReleaseError as error:
+            raise refuse_load(error) from error
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="heptagram-preprocess")
+        self._room = threading.BoundedSemaphore(_MAX_PENDING)
+
+    def open_preprocessor(self, release: Release) -> Prepares:
+        """The seam where tests put a preprocessor of their own."""
+        from heptagram_backend.preprocess import Preprocessor
+
+        return Preprocessor(release, resolve(release.checkpoint))
+
+    def execute(self, requests: Sequence[Any]) -> None:
+        for request in requests:
+            self._accept(request)
+
+    def finalize(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def _accept(self, request: Any) -> None:
+        sender = request.get_response_sender()
+        try:
+            raw = require_text(request, names.REQUEST, advice=_ADVICE)
+            if not self._room.acquire(blocking=False):
+                raise OverloadedError(f"{_MAX_PENDING} requests wait to be read; try again later")
+        except Exception as error:  # must be answered here: raised, it would end the whole execute call
+            sender.send(_error(error), flags=_FINAL)
+            return
+        self._pool.submit(self._prepare, raw, sender)
+
+    def _prepare(self, raw: str, sender: Any) -> None:
+        try:
+            response = _plan(self._preprocessor.prepare(raw))
+        except Exception as error:  # a request is always answered, whatever went wrong with it
+            response = _error(error)
+        finally:
+            self._room.release()
+        try:
+            sender.send(response, flags=_FINAL)
+        except Exception as error:  # the pool would swallow it silently
+            pb_utils.Logger.log_error(f"a plan could not be sent: {error}")
+
+
+def _plan(request: GenerationRequest) -> Any:
+    return pb_utils.InferenceResponse(
+        [token_tensor(names.PROMPT_IDS, request.prompt_ids), text_tensor(names.PLAN, [request.to_json()])]
+    )
+
+
+def _error(error: Exception) -> Any:
+    return pb_utils.InferenceResponse(error=triton_error(contained(error, where="preprocess")))

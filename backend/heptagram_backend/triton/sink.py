@@ -1,0 +1,86 @@
+"""One request's way out: the engine's events become responses of a Triton response sender."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from heptagram_backend.errors import HeptagramError
+from heptagram_backend.triton.status import failure_error, triton_error
+from heptagram_backend.triton.tensors import text_tensor
+from heptagram_wire import tensors as names
+from heptagram_wire.codec import encode_event
+from heptagram_wire.events import Event, Failure, Ping, Start
+
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+
+class ResponseSink:
+    """One send a step. Without ``stream`` everything is held back for the only response.
+
+    The lock also covers ``is_cancelled``: subtle: the server frees a sender's response factory at FINAL, and asking
+    after that reads freed memory in the server's process.
+    """
+
+    def __init__(self, sender: Any, *, ticket: str, stream: bool, closed: Callable[[], None]) -> None:
+        self._sender = sender
+        self._ticket = ticket
+        self._stream = stream
+        self._closed = closed
+        self._held: list[Event] = []
+        self._lock = threading.Lock()
+        self._over = False
+        self._broken = False
+
+    def send(self, events: Sequence[Event], *, final: bool) -> None:
+        """See :class:`heptagram_backend.engine_api.Sink`."""
+        with self._lock:
+            if self._over:
+                pb_utils.Logger.log_error(f"{len(events)} events after the last one were dropped")
+                return
+            if not self._stream:
+                self._held.extend(event for event in events if not isinstance(event, Start | Ping))
+                if not final:
+                    return
+                events = self._held
+            self._deliver(self._response(events), final=final)
+        if final:
+            self._closed()
+
+    def fail(self, error: HeptagramError) -> None:
+        """Report an error and FINAL in one send; an error alone would leak the ensemble's request for ever."""
+        with self._lock:
+            if self._over:
+                pb_utils.Logger.log_error(f"an error after the last event was dropped: {error}")
+                return
+            self._deliver(pb_utils.InferenceResponse(error=triton_error(error)), final=True)
+        self._closed()
+
+    def abandoned(self) -> bool:
+        """The client cancelled or died, as far as Triton tells this step, or sending to it failed."""
+        with self._lock:
+            return not self._over and (self._broken or bool(self._sender.is_cancelled()))
+
+    def _response(self, events: Sequence[Event]) -> Any:
+        if not self._stream and events and isinstance(events[-1], Failure):
+            return pb_utils.InferenceResponse(error=failure_error(events[-1]))
+        return pb_utils.InferenceResponse(
+            [
+                text_tensor(names.EVENTS, [encode_event(event) for event in events]),
+                text_tensor(names.TICKET, [self._ticket]),
+            ]
+        )
+
+    def _deliver(self, response: Any, *, final: bool) -> None:
+        self._over = final
+        try:
+            if final:
+                self._sender.send(response, flags=_FINAL)
+            else:
+                self._sender.send(response)
+        except Exception as error:  # whatever the stub raises, the engine's thread and the other requests go on
+            pb_utils.Logger.log_warn(f"a response could not be sent: {error}")
+            self._broken = True

@@ -1,0 +1,79 @@
+"""Request tensors to plain values and back. Everything read is a copy: a request's memory ends with ``execute``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from heptagram_backend.errors import RequestError
+from heptagram_wire import errors as codes
+
+
+def read_text(request: Any, name: str) -> str | None:
+    """Read a STRING [1] input; ``None`` when it is missing.
+
+    Raises:
+        RequestError: not exactly one element, or its bytes are not UTF-8.
+    """
+    value = _single(request, name)
+    if value is None:
+        return None
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"not UTF-8 at byte {error.start}; send UTF-8 text", code=codes.INVALID_VALUE, param=name
+        ) from error
+
+
+def require_text(request: Any, name: str, *, advice: str) -> str:
+    """Read a STRING [1] input that must be there; ``advice`` tells the client what to send."""
+    value = read_text(request, name)
+    if value is None:
+        raise RequestError(f"the input is missing; {advice}", code=codes.MISSING, param=name)
+    return value
+
+
+def read_flag(request: Any, name: str) -> bool:
+    """Read a BOOL [1] input; False when it is missing."""
+    return bool(_single(request, name))
+
+
+def read_token_ids(request: Any, name: str, *, advice: str) -> tuple[int, ...]:
+    """Read an INT32 [-1] input that must be there."""
+    array = _array(request, name)
+    if array is None:
+        raise RequestError(f"the input is missing; {advice}", code=codes.MISSING, param=name)
+    return tuple(array.tolist())
+
+
+def text_tensor(name: str, values: Sequence[str]) -> Any:
+    """A STRING [len(values)] output."""
+    return pb_utils.Tensor(name, np.array([value.encode("utf-8") for value in values], dtype=np.object_))
+
+
+def token_tensor(name: str, ids: Sequence[int]) -> Any:
+    """An INT32 [len(ids)] output."""
+    return pb_utils.Tensor(name, np.array(ids, dtype=np.int32))
+
+
+def _array(request: Any, name: str) -> Any:
+    tensor = pb_utils.get_input_tensor_by_name(request, name)
+    if tensor is None:
+        return None
+    try:
+        return tensor.as_numpy()
+    except Exception as error:  # the stub raises several unrelated types for malformed BYTES
+        raise RequestError(f"cannot be read ({error})", code=codes.INVALID_VALUE, param=name) from error
+
+
+def _single(request: Any, name: str) -> Any:
+    array = _array(request, name)
+    if array is None:
+        return None
+    if array.size != 1:
+        raise RequestError(f"has {array.size} elements; send exactly one", code=codes.INVALID_VALUE, param=name)
+    return array.reshape(-1)[0]

@@ -1,0 +1,1 @@
+from heptagram_backend.triton.generate import TritonPythonModel as TritonPythonModel

@@ -1,0 +1,1 @@
+from heptagram_backend.triton.preprocess import TritonPythonModel as TritonPythonModel

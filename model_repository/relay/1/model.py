@@ -1,0 +1,1 @@
+from heptagram_backend.triton.relay import TritonPythonModel as TritonPythonModel
