@@ -26,7 +26,11 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class CallBegin:
-    """A call's name is known. Calls of one answer come one after the other; the emitter numbers them."""
+    """A call's name is known. Calls of one answer come one after the other; the emitter numbers them.
+
+    Until its :class:`CallFinished` only its own arguments follow. Anything else, and the end of the text, leaves it
+    unfinished for good: it was cut, or it was malformed and its whole markup follows as :class:`Text`.
+    """
 
     name: str
 

@@ -1,0 +1,131 @@
+r"""JSON grammars as text: made safe, and checked for a finite sentence. Pure text, no grammar library.
+
+XGrammar 0.2.7 writes a JSON Schema as EBNF, one rule a line. A strict server may not generate all that this admits:
+
+- a string with a length admits raw control characters, which no JSON reader takes;
+- its negated character classes admit overlong forms and surrogates, so the answer would not be UTF-8;
+- ``\ud83d`` may stand alone, numbers may have any number of digits and overflow to infinity;
+- a schema that no finite value satisfies compiles without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from typing import Final
+
+from heptagram_backend.errors import EngineError
+
+# Every character of a JSON string that needs no escape. Subtle: the ranges are cut where UTF-8's second byte changes
+# its limits; over one wide range the library takes overlong forms and leaves out U+D000 to U+D7FF.
+_PLAIN: Final = (
+    r"[ !#-\[\]-\x7f\u0080-\u07ff\u0800-\u0fff\u1000-\ucfff\ud000-\ud7ff\ue000-\uefff\uf000-\uffff"
+    r"\U00010000-\U0003ffff\U00040000-\U000fffff\U00100000-\U0010ffff]"
+)
+_CLASSES: Final = {r"[^\0-\x1f\"\\\r\n]": _PLAIN, r"[^\"\\\r\n]": _PLAIN}
+
+_HEX: Final = "[A-Fa-f0-9]"
+_INTEGER: Final = '("-" | "") ("0" | [1-9] [0-9]{0, 31})'
+# 32 digits and an exponent up to 269 stay below the largest double.
+_EXPONENT: Final = r'[eE] ("" | [+\-]) ([0-9]{1, 2} | "1" [0-9] [0-9] | "2" [0-6] [0-9])'
+_RULES: Final = {
+    "basic_escape": (
+        rf'[\"\\/bfnrt] | "u" [0-9A-CEFa-cef] {_HEX} {_HEX} {_HEX} | "u" [dD] [0-7] {_HEX} {_HEX}'
+        rf' | "u" [dD] [89ABab] {_HEX} {_HEX} "\\u" [dD] [C-Fc-f] {_HEX} {_HEX}'
+    ),
+    "basic_integer": _INTEGER,
+    "basic_number": f'{_INTEGER} ("" | "." [0-9]{{1, 32}}) ("" | {_EXPONENT})',
+}
+
+_RULE: Final = re.compile(r"^(\w+) ::= (.*)$", re.MULTILINE)
+_LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
+_CLASS: Final = r"\[(?:[^\]\\]|\\.)*\]"
+_LITERAL_OR_CLASS: Final = re.compile(f"{_LITERAL}|{_CLASS}")
+_TOKEN: Final = re.compile(
+    rf"\s*(?:(?P<terminal>{_LITERAL}|{_CLASS}|Regex\({_LITERAL}[^)]*\))|(?P<rule>\w+)"
+    r"|(?P<repeat>\{\d+[^}]*\}|[*?+])|(?P<open>\(=?)|(?P<bar>\|)|(?P<close>\)))"
+)
+
+
+def harden(grammar: str) -> str:
+    """Rewrite the JSON grammar that XGrammar made of a schema so that it admits nothing but well-formed UTF-8 JSON.
+
+    Raises:
+        EngineError: the text is not of the known form (another library version).
+    """
+    rules = {match[1]: match[2] for match in _RULE.finditer(grammar)}
+    if missing := _RULES.keys() - rules.keys():
+        raise EngineError(
+            f"the grammar library writes no rule {', '.join(sorted(missing))}; install the pinned version"
+        )
+    hardened = {name: _LITERAL_OR_CLASS.sub(_safe_class, body) for name, body in rules.items()} | _RULES
+    return "".join(f"{name} ::= {body}\n" for name, body in hardened.items())
+
+
+def _safe_class(match: re.Match[str]) -> str:
+    text = match[0]
+    if not text.startswith("[^"):
+        return text
+    if text not in _CLASSES:
+        raise EngineError(f"the grammar library writes an unknown character class {text}; install the pinned version")
+    return _CLASSES[text]
+
+
+def is_productive(grammar: str, root: str = "root") -> bool:
+    """Whether ``root`` derives any finite text. A fixed point over the rules, least first."""
+    rules = {match[1]: match[2] for match in _RULE.finditer(grammar)}
+    known: set[str] = set()
+    while root not in known:
+        found = {name for name, body in rules.items() if name not in known and _Body(body).derives(known)}
+        if not found:
+            return False
+        known |= found
+    return True
+
+
+class _Body:
+    """One rule's body, read once from left to right: a sequence is *and*, ``|`` is *or*, a repeat from 0 is true."""
+
+    __slots__ = ("_known", "_text", "_token")
+
+    def __init__(self, body: str) -> None:
+        tokens = list(_TOKEN.finditer(body))
+        if sum(len(token[0]) for token in tokens) != len(body.rstrip()):
+            raise EngineError(f"the grammar library writes an unknown form: {body[:80]!r}")
+        self._text = iter([(token.lastgroup, token[token.lastgroup or 0]) for token in tokens])
+        self._known: Set[str] = frozenset()
+        self._token: tuple[str | None, str] = (None, "")
+
+    def derives(self, known: Set[str]) -> bool:
+        self._known = known
+        self._next()
+        return self._alternatives()
+
+    def _next(self) -> None:
+        self._token = next(self._text, (None, ""))
+
+    def _alternatives(self) -> bool:
+        value = self._sequence()
+        while self._token[0] == "bar":
+            self._next()
+            value |= self._sequence()
+        return value
+
+    def _sequence(self) -> bool:
+        value = True
+        while self._token[0] not in (None, "bar", "close"):
+            value &= self._item()
+        return value
+
+    def _item(self) -> bool:
+        kind, text = self._token
+        self._next()
+        if kind == "open":
+            value = self._alternatives()
+            self._next()
+        else:
+            value = kind != "rule" or text in self._known
+        while self._token[0] == "repeat":
+            value |= self._token[1] in "*?" or self._token[1].startswith("{0")
+            self._next()
+        return value

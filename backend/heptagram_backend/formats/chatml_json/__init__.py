@@ -1,0 +1,40 @@
+"""Hermes-style tool use over any ChatML template: ``<tool_call>``, a JSON object, ``</tool_call>``.
+
+Used for SmolLM2 and for every checkpoint whose template knows only roles and contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from heptagram_backend.conversation import ChatRequest
+from heptagram_backend.formats.base import ChatTokenizer, Constraints, OutputParser, PromptEncoding
+from heptagram_backend.formats.chatml_json.encode import RenderedMessage, render_messages
+from heptagram_backend.formats.chatml_json.parse import CallParser, PlainParser
+from heptagram_backend.formats.chatml_json.tag import constraints
+from heptagram_backend.generation import OutputSpec
+
+__all__ = ["ChatMLJson"]
+
+
+class ChatMLJson:
+    """See :class:`heptagram_backend.formats.base.Format`. Stateless; one serves all requests."""
+
+    name = "chatml_json"
+
+    def encode(self, request: ChatRequest, tokenizer: ChatTokenizer) -> PromptEncoding:
+        messages = self.rendered_messages(request, tokenizer.guarded)
+        text = tokenizer.render(messages, **request.chat_template_kwargs)
+        return PromptEncoding(tuple(tokenizer.encode(text)))
+
+    def rendered_messages(
+        self, request: ChatRequest, guarded: Callable[[str], str] = lambda text: text
+    ) -> list[RenderedMessage]:
+        """The role and content of each message as the checkpoint's template gets them."""
+        return render_messages(request, guarded)
+
+    def constrain(self, request: ChatRequest) -> Constraints:
+        return constraints(request)
+
+    def parser(self, output: OutputSpec) -> OutputParser:
+        return CallParser() if output.parse_calls else PlainParser()

@@ -1,0 +1,98 @@
+"""A conversation as plain ChatML messages: tools, calls and results are written into the text of the messages.
+
+So it works with any checkpoint whose template knows roles and contents only. Text of the caller is *guarded*: control
+tokens in it stay plain text. A leading ``developer`` message is the system message, as every other one is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+from heptagram_backend.conversation import ChatRequest, Message, PastCall, Tool
+from heptagram_backend.formats.chatml_json.markup import (
+    BETWEEN_CALLS,
+    CALL_BEGIN,
+    CALL_END,
+    call_text,
+    canonical_arguments,
+    result_text,
+    without_result_tags,
+)
+
+RenderedMessage = dict[str, str]
+Guard = Callable[[str], str]
+
+_TOOLS_HEAD = """\
+# Functions
+
+You can call functions. These are declared, one JSON object a line:
+<tools>
+"""
+_TOOLS_TAIL = f"""
+</tools>
+
+To call one, write its name and its arguments like this and nothing after it:
+{call_text("NAME", "ARGUMENTS-AS-A-JSON-OBJECT")}
+Each call stands between its own {CALL_BEGIN} and {CALL_END}. The results come back in the next message."""
+
+
+def render_messages(request: ChatRequest, guarded: Guard) -> list[RenderedMessage]:
+    """The messages for the checkpoint's template; ``guarded`` is applied to everything that the caller wrote."""
+    messages = list(_turns(request.messages, guarded))
+    if request.tools:
+        _declare(request.tools, messages, guarded)
+    return messages
+
+
+def _turns(messages: Sequence[Message], guarded: Guard) -> Iterator[RenderedMessage]:
+    calls: tuple[PastCall, ...] = ()
+    results: list[Message] = []
+    for message in messages:
+        if message.role == "tool":
+            results.append(message)
+            continue
+        if results:
+            yield _results(results, calls, guarded)
+            results = []
+        content = message.content or ""
+        if message.role == "assistant":
+            calls = message.calls
+            yield _assistant(message, guarded)
+        elif message.role == "user":
+            yield {"role": "user", "content": guarded(without_result_tags(content))}
+        else:
+            yield {"role": "system", "content": guarded(content)}
+    if results:
+        yield _results(results, calls, guarded)
+
+
+def _assistant(message: Message, guarded: Guard) -> RenderedMessage:
+    calls = (call_text(call.name, canonical_arguments(call.arguments)) for call in message.calls)
+    parts = [message.content, *calls] if message.content else calls
+    return {"role": "assistant", "content": guarded(BETWEEN_CALLS.join(parts))}
+
+
+def _results(results: Sequence[Message], calls: Sequence[PastCall], guarded: Guard) -> RenderedMessage:
+    """One user turn for neighbouring results, in the order of the calls; those of unknown calls come last."""
+    order = {call.id: place for place, call in enumerate(calls)}
+    placed = sorted(results, key=lambda result: order.get(result.call_id or "", len(order)))
+    texts = (result_text(guarded(without_result_tags(result.content or ""))) for result in placed)
+    return {"role": "user", "content": BETWEEN_CALLS.join(texts)}
+
+
+def _declare(tools: Sequence[Tool], messages: list[RenderedMessage], guarded: Guard) -> None:
+    """Write the tools behind the system message, which is added when the conversation begins without one."""
+    lines = "\n".join(_declaration(tool) for tool in tools)
+    block = f"{_TOOLS_HEAD}{guarded(lines)}{_TOOLS_TAIL}"
+    if messages and messages[0]["role"] == "system":
+        head = messages[0]["content"]
+        messages[0] = {"role": "system", "content": f"{head}\n\n{block}" if head else block}
+    else:
+        messages.insert(0, {"role": "system", "content": block})
+
+
+def _declaration(tool: Tool) -> str:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    declared = {key: value for key, value in function.items() if value is not None}
+    return json.dumps({"type": "function", "function": declared}, ensure_ascii=False)

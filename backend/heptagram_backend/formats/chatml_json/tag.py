@@ -1,0 +1,105 @@
+"""What ``tool_choice``, ``strict`` and ``response_format`` ask for, as a structural tag.
+
+============  =============  ==================================================================
+tool_choice   strict tools   held
+============  =============  ==================================================================
+none          any            text without the call marker (or the response format)
+required      any            calls only; declared schema where enforced, shape elsewhere
+auto          some           text, then calls to the end; schema and shape as above
+auto          none           free text; from a marker on the shape of one call (a trigger)
+============  =============  ==================================================================
+
+Without ``parallel_tool_calls`` there is one call. With a response format the text is that JSON instead, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from heptagram_backend.constraint import ConstraintSpec
+from heptagram_backend.conversation import ChatRequest, Tool
+from heptagram_backend.formats.base import Constraints
+from heptagram_backend.formats.chatml_json.markup import (
+    AFTER_ARGUMENTS,
+    BEFORE_ARGUMENTS,
+    BEFORE_NAME,
+    BETWEEN_CALLS,
+    CALL_BEGIN,
+    quoted,
+)
+from heptagram_backend.generation import Trigger
+
+Node = dict[str, Any]
+
+_TEXT: Final[Node] = {"type": "any_text", "excludes": [CALL_BEGIN]}
+_ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
+
+
+def constraints(request: ChatRequest) -> Constraints:
+    """Build what holds while the answer is generated."""
+    tools = request.callable_tools
+    if not tools or request.tool_choice.mode == "none":
+        return _without_calls(request)
+    calls = _calls(tools, parallel=request.parallel_tool_calls)
+    schemas = {tool.name: tool.enforced for tool in tools if tool.enforced is not None}
+    if request.tool_choice.mode == "required":
+        return Constraints(_spec(calls), schemas=schemas)
+    if request.response_format is not None:
+        answer: Node = {"type": "or", "elements": [_json(request.response_format.schema), calls]}
+        return Constraints(_spec(answer), schemas=schemas)
+    if schemas:
+        optional: Node = {"type": "optional", "content": calls}
+        return Constraints(_spec({"type": "sequence", "elements": [_TEXT, optional]}), schemas=schemas)
+    return _ordinary(request, tools)
+
+
+def _without_calls(request: ChatRequest) -> Constraints:
+    if request.response_format is not None:
+        return Constraints(_spec(_json(request.response_format.schema)))
+    return Constraints(_spec(_TEXT)) if request.tools else Constraints()
+
+
+def _ordinary(request: ChatRequest, tools: Sequence[Tool]) -> Constraints:
+    if request.tool_markup == "free":
+        return Constraints()
+    shape = _spec(_shape_tag(tools))
+    return Constraints(trigger=Trigger(CALL_BEGIN, shape, once=not request.parallel_tool_calls))
+
+
+def _calls(tools: Sequence[Tool], *, parallel: bool) -> Node:
+    """One or more calls, and nothing else."""
+    free = [tool for tool in tools if tool.enforced is None]
+    tags = [_call_tag(tool.name, tool.enforced) for tool in tools if tool.enforced is not None]
+    return {
+        "type": "tags_with_separator",
+        "tags": [*tags, _shape_tag(free)] if free else tags,
+        "separator": BETWEEN_CALLS,
+        "at_least_one": True,
+        "stop_after_first": not parallel,
+    }
+
+
+def _call_tag(name: str, schema: Mapping[str, Any]) -> Node:
+    begin = f"{BEFORE_NAME}{quoted(name)}{BEFORE_ARGUMENTS}"
+    return {"type": "tag", "begin": begin, "content": _json(schema), "end": AFTER_ARGUMENTS}
+
+
+def _shape_tag(tools: Sequence[Tool]) -> Node:
+    """A call of any of ``tools`` with any object as arguments; one object grammar serves them all."""
+    names: Node = {"type": "or", "elements": [_const(quoted(tool.name)) for tool in tools]}
+    elements = [names, _const(BEFORE_ARGUMENTS), _json(_ANY_OBJECT)]
+    content: Node = {"type": "sequence", "elements": elements}
+    return {"type": "tag", "begin": BEFORE_NAME, "content": content, "end": AFTER_ARGUMENTS}
+
+
+def _const(text: str) -> Node:
+    return {"type": "const_string", "value": text}
+
+
+def _json(schema: Mapping[str, Any]) -> Node:
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _spec(node: Node) -> ConstraintSpec:
+    return ConstraintSpec.structural_tag({"type": "structural_tag", "format": node})

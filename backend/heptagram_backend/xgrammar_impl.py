@@ -1,0 +1,242 @@
+"""Grammars by XGrammar; the only module that imports it.
+
+JSON inside a constraint is *canonical*: one space after ``,`` and ``:``, none elsewhere, properties in declared order.
+So nothing can go on writing blanks, and the text between two values is forced. XGrammar's structural tags cannot ask
+for it; each plain ``json_schema`` node is therefore lowered to a grammar of its own before it is compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+import xgrammar
+from numpy.typing import NDArray
+
+from heptagram_backend.constraint import ConstraintSpec
+from heptagram_backend.ebnf import harden, is_productive
+from heptagram_backend.errors import RequestError
+from heptagram_wire import errors as codes
+
+# "[12:00:00] /project/cpp/file.cc:123: Check failed: (...) is false: "
+_PREFIX: Final = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: \(.*?\) is false: )?")
+
+
+class XGrammarFactory:
+    """Compiles constraints for one vocabulary. Thread-safe; its matchers belong to one thread at a time.
+
+    Args:
+        token_bytes: the bytes of each token id; ``None`` for a control token, which no grammar then ever allows.
+        vocab_width: V, the width of the model's logits; ids from ``len(token_bytes)`` on are never allowed.
+        stop_token_ids: allowed exactly where the constraint is complete.
+        max_compile_threads: threads of one compilation.
+        cache_limit_bytes: compiled grammars are dropped, least recently used first, beyond this size.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes | None],
+        vocab_width: int,
+        stop_token_ids: Sequence[int],
+        max_compile_threads: int = 1,
+        cache_limit_bytes: int = 256 << 20,
+    ) -> None:
+        if len(token_bytes) > vocab_width:
+            raise ValueError(f"vocab_width is {vocab_width} but the tokenizer has {len(token_bytes)} tokens")
+        vocabulary = [token or b"" for token in token_bytes]
+        tokenizer = xgrammar.TokenizerInfo(
+            vocabulary,
+            xgrammar.VocabType.RAW,
+            vocab_size=vocab_width,
+            stop_token_ids=list(stop_token_ids),
+        )
+        self._width = vocab_width
+        self._never = (frozenset(range(vocab_width)) - _writable(vocabulary)) - frozenset(stop_token_ids)
+        self._compiler = xgrammar.GrammarCompiler(
+            tokenizer, max_threads=max_compile_threads, cache_limit_bytes=cache_limit_bytes
+        )
+        self._cache = _OnceCache(cache_limit_bytes)
+        self._lock = Lock()
+        self._live = 0
+
+    @property
+    def live(self) -> int:
+        return self._live
+
+    def compile(self, spec: ConstraintSpec) -> object:
+        return self._cache.get(spec.digest, lambda: self._compile(spec))
+
+    def matcher(self, spec: ConstraintSpec) -> XGrammarMatcher:
+        compiled = self.compile(spec)
+        with self._lock:
+            self._live += 1
+        return XGrammarMatcher(compiled, self._width, self._never, self._closed)
+
+    def _closed(self) -> None:
+        with self._lock:
+            self._live -= 1
+
+    def _compile(self, spec: ConstraintSpec) -> Any:
+        try:
+            compiled = self._translate(spec)
+        # XGrammar raises RuntimeError, its own subclasses of it, and ValueError (bad JSON) for faults of the source.
+        except (RuntimeError, ValueError) as error:
+            raise RequestError(
+                f"the constraint cannot be compiled ({_PREFIX.sub('', str(error)).strip()}); simplify the schema",
+                code=codes.UNSUPPORTED_SCHEMA,
+            ) from error
+        row = np.zeros(-(-self._width // 32), np.int32)
+        first = XGrammarMatcher(compiled, self._width, self._never)
+        if first.fill(row) and not row.any():
+            raise _admits_nothing()
+        return compiled
+
+    def _translate(self, spec: ConstraintSpec) -> Any:
+        match spec.kind:
+            case "structural_tag":
+                return self._compiler.compile_structural_tag(json.dumps(_lower(json.loads(spec.source))))
+            case "json_schema":
+                return self._compiler.compile_grammar(_canonical_json(spec.source))
+            case "regex":
+                return self._compiler.compile_regex(spec.source)
+            case "ebnf":
+                return self._compiler.compile_grammar(spec.source)
+
+
+class XGrammarMatcher:
+    """One request's place in its grammar. Rollback is exact and unlimited."""
+
+    __slots__ = ("_last_word", "_matcher", "_never", "_on_close", "_words")
+
+    def __init__(
+        self, compiled: Any, width: int, never: Collection[int], on_close: Callable[[], None] = lambda: None
+    ) -> None:
+        self._matcher = xgrammar.GrammarMatcher(compiled)
+        self._words = -(-width // 32)
+        self._last_word = np.int32((1 << width % 32) - 1) if width % 32 else None
+        self._never = never
+        self._on_close: Callable[[], None] | None = on_close
+
+    @property
+    def terminated(self) -> bool:
+        return bool(self._matcher.is_terminated())
+
+    @property
+    def completed(self) -> bool:
+        return bool(self._matcher.is_completed())
+
+    def fill(self, row: NDArray[np.int32]) -> bool:
+        assert not self.terminated, "a terminated matcher was asked for a mask"
+        assert row.shape == (self._words,), f"a mask row has {self._words} words, not {row.shape}"
+        if not self._matcher.fill_next_token_bitmask(row):
+            return False
+        if self._last_word is not None:  # bits beyond the width are left as they were
+            row[-1] &= self._last_word
+        return True
+
+    def accept(self, token: int) -> bool:
+        assert not self.terminated, "a terminated matcher was given a token"
+        # XGrammar refuses control tokens as well, but complains on stderr each time.
+        return token not in self._never and bool(self._matcher.accept_token(token))
+
+    def accept_text(self, text: bytes) -> bool:
+        assert not self.terminated, "a terminated matcher was given text"
+        return bool(self._matcher.accept_string(text))
+
+    def rollback(self, count: int) -> None:
+        if count:
+            self._matcher.rollback(count)
+
+    def forced_text(self) -> bytes:
+        assert not self.terminated, "a terminated matcher was asked for its forced text"
+        try:
+            return str(self._matcher.find_jump_forward_string()).encode()
+        except UnicodeDecodeError:  # the state is inside a multi-byte character
+            return b""
+
+    def close(self) -> None:
+        if self._on_close is not None:
+            on_close, self._on_close = self._on_close, None
+            self._matcher = None
+            on_close()
+
+
+class _OnceCache:
+    """Values by key, each made once even when several threads ask together; least recently used ones are dropped.
+
+    ``memory_size_bytes`` of a value is its weight. A failure is told to all who waited for it and is not kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._lock = Lock()
+        self._futures: OrderedDict[str, Future[Any]] = OrderedDict()
+
+    def get(self, key: str, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            future = self._futures.get(key)
+            owner = future is None
+            if future is None:
+                future = self._futures[key] = Future()
+            self._futures.move_to_end(key)
+        if owner:
+            self._fill(key, future, make)
+        return future.result()
+
+    def _fill(self, key: str, future: Future[Any], make: Callable[[], Any]) -> None:
+        try:
+            value = make()
+        except BaseException as error:
+            with self._lock:
+                del self._futures[key]
+            future.set_exception(error)
+            return
+        with self._lock:
+            future.set_result(value)
+            self._size += value.memory_size_bytes
+            self._shrink(key)
+
+    def _shrink(self, keep: str) -> None:
+        for key, future in list(self._futures.items()):
+            if self._size <= self._limit:
+                return
+            if key != keep and future.done():
+                self._size -= future.result().memory_size_bytes
+                del self._futures[key]
+
+
+def _writable(vocabulary: Sequence[bytes]) -> frozenset[int]:
+    return frozenset(token for token, text in enumerate(vocabulary) if text)
+
+
+def _lower(node: Any) -> Any:
+    """Put a canonical grammar in the place of each plain ``json_schema`` node of a structural tag."""
+    if isinstance(node, list):
+        return [_lower(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") == "json_schema" and node.get("style", "json") == "json":
+        return {"type": "grammar", "grammar": _canonical_json(json.dumps(node["json_schema"]))}
+    return {key: _lower(value) for key, value in node.items()}
+
+
+def _canonical_json(schema: str) -> str:
+    written = xgrammar.Grammar.from_json_schema(schema, any_whitespace=False, separators=(", ", ": "))
+    grammar = harden(str(written))
+    if not is_productive(grammar):
+        raise _admits_nothing()
+    return grammar
+
+
+def _admits_nothing() -> RequestError:
+    return RequestError(
+        "no finite output satisfies the constraint; look for a schema that requires itself",
+        code=codes.UNSUPPORTED_SCHEMA,
+    )

@@ -1,0 +1,48 @@
+"""The text side of JSON grammars: which ones have a finite sentence, and what is refused as unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from heptagram_backend.ebnf import harden, is_productive
+from heptagram_backend.errors import EngineError
+
+BASIC = "basic_escape ::= a\nbasic_integer ::= a\nbasic_number ::= a\n"
+
+
+@pytest.mark.parametrize(
+    ("grammar", "productive"),
+    [
+        ('root ::= "a"', True),
+        ("root ::= ((root))", False),
+        ('root ::= ("a" root)', False),
+        ('root ::= ("a" root) | "b"', True),
+        ('root ::= ("(" root{0, -1} ")")', True),
+        ('root ::= ("(" root{1, -1} ")")', False),
+        ("root ::= (one two)\none ::= two\ntwo ::= [a-z)|]", True),
+        ("root ::= (one two)\none ::= two\ntwo ::= (one)", False),
+        ('root ::= "x" (=([ \\n]* root))', False),
+        ('root ::= (root | ("\\"" Regex("^(a|b)$", json_string=true) "\\""))', True),
+        ("root ::= (root)? root*", True),
+        ("root ::= missing", False),
+    ],
+)
+def test_productivity(grammar: str, productive: bool) -> None:
+    assert is_productive(grammar) is productive
+
+
+def test_literals_that_look_like_classes_stay() -> None:
+    literal = r'root ::= ("\"[^\\\"\\\\\\r\\n]\"" [^\"\\\r\n])'
+    hardened = harden(literal + "\n" + BASIC).splitlines()[0]
+    assert hardened.startswith(r'root ::= ("\"[^\\\"\\\\\\r\\n]\"" [ !#-')
+
+
+@pytest.mark.parametrize("grammar", ["root ::= [^x]\n" + BASIC, 'root ::= "a"\n'])
+def test_another_library_version_is_refused(grammar: str) -> None:
+    with pytest.raises(EngineError, match="pinned version"):
+        harden(grammar)
+
+
+def test_an_unknown_form_is_refused() -> None:
+    with pytest.raises(EngineError, match="unknown form"):
+        is_productive("root ::= TagDispatch(<a>)")
