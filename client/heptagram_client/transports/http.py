@@ -10,6 +10,7 @@ import json
 import socket
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from threading import Lock
 from typing import Any
 from urllib.parse import quote
 
@@ -37,6 +38,7 @@ class HttpTransport:
 class _HttpReply:
     def __init__(self, netloc: str, model: str, body: str) -> None:
         self._closed = False
+        self._reading = Lock()
         self._decoder = SseDecoder()
         self._response: HTTPResponse | None = None
         self._connection = HTTPConnection(netloc, timeout=_CONNECT_TIMEOUT)
@@ -57,11 +59,12 @@ class _HttpReply:
         if self._closed:
             return None
         try:
-            self._socket.settimeout(timeout)
-            return self._next()
+            with self._reading:
+                self._socket.settimeout(timeout)
+                return self._next()
         except TimeoutError:
             raise IdleTimeoutError(timeout or 0.0) from None
-        except (OSError, HTTPException, ValueError) as error:  # ValueError: read of a file that `close` has closed
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a closed socket
             if self._closed:
                 return None
             raise ConnectError(f"the connection to the server was lost: {error}") from error
@@ -72,10 +75,11 @@ class _HttpReply:
         self._closed = True
         with suppress(OSError):  # the server may have been faster
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a reader in another thread
-        if self._response is not None:
-            self._response.close()
-        self._connection.close()
-        self._socket.close()
+        with self._reading:  # http.client breaks when it is closed under a reader
+            if self._response is not None:
+                self._response.close()
+            self._connection.close()
+            self._socket.close()
 
     def _next(self) -> Response | None:
         if self._response is None:

@@ -1,0 +1,1 @@
+"""The client: streams, transports, fold, command line."""
