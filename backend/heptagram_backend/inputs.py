@@ -6,7 +6,7 @@ sequences uses the first B of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,8 @@ from torch import Tensor
 from heptagram_backend.masks import words_for
 from heptagram_backend.plan import ROWS, Draft
 from heptagram_backend.sequence import Sequence as Request
+from heptagram_kernels.bitmask import VerifyGreedy
 from heptagram_kernels.workspace import Declaration, Workspace
-
-Verify = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def declarations(*, slots: int, vocab_size: int, pool_rows: int) -> tuple[Declar
 class StepInputs:
     """Owner of the step's tensors in ``workspace``. ``verify`` is the device's ``verify_greedy``."""
 
-    def __init__(self, workspace: Workspace, verify: Verify) -> None:
+    def __init__(self, workspace: Workspace, verify: VerifyGreedy) -> None:
         self._tensors = {name: workspace.take(f"step.{name}") for name in Batch.__dataclass_fields__}
         self._mask_pool = workspace.take("step.mask_pool")
         self._verify = verify

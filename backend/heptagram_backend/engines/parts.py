@@ -1,0 +1,124 @@
+"""The parts of a ``k7`` engine, wired together over any target: tests bring one of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from heptagram_backend.compile import GrammarCompiler
+from heptagram_backend.constraint import GrammarFactory
+from heptagram_backend.detokenize import Detokenizer
+from heptagram_backend.drafts import DraftPolicy, draft_policy
+from heptagram_backend.emit import Emitter
+from heptagram_backend.engine import EngineLimits, K7Engine
+from heptagram_backend.engine_api import Sink
+from heptagram_backend.formats import load_format
+from heptagram_backend.generation import DraftSource, GenerationRequest
+from heptagram_backend.inputs import StepInputs, declarations
+from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
+from heptagram_backend.plan import ROWS, Planner
+from heptagram_backend.release import EngineOptions
+from heptagram_backend.scheduler import Scheduler
+from heptagram_backend.sequence import Sequence as Running
+from heptagram_backend.step import K7Step
+from heptagram_backend.targets.base import Target
+from heptagram_backend.trigger import TriggerWatch
+from heptagram_backend.validate import CallValidator
+from heptagram_kernels.devices import load_device
+from heptagram_kernels.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What the engine knows of the tokenizer.
+
+    ``token_bytes[i]`` is the text of token ``i``, ``None`` for control tokens; ``encode`` gives canonical tokens.
+    """
+
+    token_bytes: Sequence[bytes | None]
+    encode: Callable[[str], list[int]]
+    eos_ids: frozenset[int]
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything of an engine but the thread that drives it."""
+
+    target: Target
+    step: K7Step
+    grammars: GrammarCompiler
+    make_sequence: Callable[[str, GenerationRequest, Sink], Running]
+    wake: threading.Event
+
+
+def make_parts(
+    *,
+    target: Target,
+    vocabulary: Vocabulary,
+    factory: GrammarFactory,
+    options: EngineOptions,
+    policy: Callable[[DraftSource], DraftPolicy] = draft_policy,
+) -> Parts:
+    """Wire the step to its target, device, workspace and mask pool. ``policy`` says what a draft source is."""
+    slots, width, rows = target.num_slots, target.vocab_size, options.mask_pool_rows
+    workspace = Workspace(device=options.device)
+    workspace.reserve(declarations(slots=slots, vocab_size=width, pool_rows=rows))
+    workspace.seal()
+    inputs = StepInputs(workspace, load_device(options.device).verify_greedy)
+    pool = MaskPool(
+        rows=rows,
+        rows_per_step=slots * ROWS,
+        all_tokens=all_tokens_row(len(vocabulary.token_bytes), width),
+        upload=inputs.upload,
+    )
+    wake = threading.Event()
+    grammars = GrammarCompiler(factory, wake.set)
+    planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
+    step = K7Step(target=target, inputs=inputs, planner=planner, grammars=grammars)
+    return Parts(target, step, grammars, _SequenceMaker(vocabulary, policy), wake)
+
+
+def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
+    """Start an engine over ``parts``; its thread runs when this returns."""
+    return K7Engine(
+        target=parts.target,
+        step=parts.step,
+        scheduler=Scheduler(slots=parts.target.num_slots),
+        grammars=parts.grammars,
+        make_sequence=parts.make_sequence,
+        limits=limits,
+        wake=parts.wake,
+    )
+
+
+class _SequenceMaker:
+    """Turns a request into a sequence with its drafter, parser and stop tokens."""
+
+    def __init__(self, vocabulary: Vocabulary, policy: Callable[[DraftSource], DraftPolicy]) -> None:
+        self._vocabulary = vocabulary
+        self._policy = policy
+
+    def __call__(self, id: str, request: GenerationRequest, sink: Sink) -> Running:
+
+        policy = self._policy(request.drafts)
+        output = request.output
+        emitter = Emitter(
+            detokenizer=Detokenizer(self._vocabulary.token_bytes),
+            parser=load_format(output.format).parser(output),
+            validator=CallValidator(output.schemas),
+            stops=request.stop,
+            token_ids=request.return_token_ids,
+        )
+        eos = frozenset() if request.ignore_eos else self._vocabulary.eos_ids
+        return Running(
+            id=id,
+            request=request,
+            sink=sink,
+            drafter=policy.make(),
+            drafts_forced=policy.forced,
+            emitter=emitter,
+            stop_ids=eos | frozenset(request.stop_token_ids),
+            watch=TriggerWatch(request.trigger.text) if request.trigger else None,
+        )
