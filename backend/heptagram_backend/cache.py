@@ -38,8 +38,12 @@ def locked(target: Path) -> Iterator[None]:
 
 @contextmanager
 def published(target: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; without an exception it then takes the place of ``target``, else it vanishes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    """Yield an empty folder to fill; without an exception it then takes the place of ``target``, else it vanishes.
+
+    The caller holds the lock of ``target``, so what a killed process left half made is removed here.
+    """
+    for left in target.parent.glob(f".{target.name}.*/"):
+        shutil.rmtree(left, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         filled = work / "new"

@@ -1,0 +1,141 @@
+"""The flags of ``heptagram serve``, parsed and checked once. A flag that cannot be honoured is refused."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heptagram_backend.drafts import POLICIES
+from heptagram_backend.server.process import Address
+from heptagram_backend.server.repository import Overrides
+
+_DESCRIPTION = "Start tritonserver with the model repository, wait until it is ready, serve until Ctrl-C."
+_ENGINE_FLAGS = ("max_model_len", "max_num_seqs")
+# Engine options of the contract that the engine has no use for yet.
+_NOT_YET = ("max_num_batched_tokens", "long_prefill_token_threshold", "block_size")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What ``serve`` was asked for. At most one of ``model_repository`` and ``model`` is given."""
+
+    model_repository: Path | None
+    model: str | None
+    overrides: Overrides
+    address: Address
+    openai_port: int | None
+    demo: bool
+
+
+def parse_arguments(argv: list[str]) -> ServeOptions:
+    """Parse the command line; argparse prints usage errors and leaves with status 2."""
+    parser = _parser()
+    values = parser.parse_args(argv)
+    _refuse_not_yet(parser, values)
+    overrides = _overrides(parser, values)
+    if values.model_repository and overrides:
+        parser.error(
+            "--model-repository is served as it is: put these values into its release.yaml files, or use --model"
+        )
+    return ServeOptions(
+        model_repository=values.model_repository,
+        model=values.model,
+        overrides=overrides,
+        address=Address(values.host, values.grpc_port, values.http_port, values.metrics_port),
+        openai_port=values.openai_port,
+        demo=values.demo,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="heptagram serve", description=_DESCRIPTION, allow_abbrev=False)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--model-repository", type=Path, metavar="P", help="a Triton model repository, served as it is")
+    what.add_argument("--model", metavar="DIR_OR_GGUF", help="a checkpoint folder or a .gguf file (default: embedded)")
+    release = parser.add_argument_group("release", "written into release.yaml of a repository in the cache folder")
+    release.add_argument("--served-model-name", metavar="N")
+    for name in _ENGINE_FLAGS:
+        release.add_argument(_flag(name), type=int, metavar="N")
+    release.add_argument("--speculative-config", metavar="JSON", help='{"method": "auto", "num_speculative_tokens": 7}')
+    release.add_argument("--generate-config", metavar="JSON", help='defaults of a request: {"max_tokens": 2048}')
+    release.add_argument("--device", choices=("cpu", "cuda", "npu"))
+    for name in _NOT_YET:
+        release.add_argument(_flag(name), type=int, metavar="N", help="not supported yet")
+    release.add_argument("--enable-prefix-caching", action="store_true", help="not supported yet")
+    where = parser.add_argument_group("addresses")
+    where.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
+    for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
+        where.add_argument(f"--{name}-port", type=int, default=port, metavar="PORT", help="default: %(default)s")
+    where.add_argument("--openai-port", type=int, metavar="PORT", help="default: 9000; the gateway is not there yet")
+    parser.add_argument("--demo", action="store_true", help="run `heptagram demo` when ready, then stop")
+    return parser
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _refuse_not_yet(parser: argparse.ArgumentParser, values: argparse.Namespace) -> None:
+    given = [_flag(name) for name in _NOT_YET if getattr(values, name) is not None]
+    given += ["--enable-prefix-caching"] if values.enable_prefix_caching else []
+    if given:
+        parser.error(f"{', '.join(given)}: not supported by the engine yet; leave it out")
+
+
+def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> Overrides:
+    engine = {name: getattr(values, name) for name in _ENGINE_FLAGS if getattr(values, name) is not None}
+    if values.device:
+        engine["device"] = values.device
+    engine |= _speculative(parser, values.speculative_config)
+    release = _generation(parser, values.generate_config)
+    if values.served_model_name:
+        release["served_model_name"] = values.served_model_name
+    return Overrides(release=release, engine=engine)
+
+
+def _speculative(parser: argparse.ArgumentParser, text: str | None) -> dict[str, Any]:
+    """``method`` names the drafts, ``num_speculative_tokens`` their number (vLLM's keys)."""
+    given = _json_object(parser, "--speculative-config", text, known=("method", "num_speculative_tokens"))
+    engine: dict[str, Any] = {}
+    if "method" in given:
+        if given["method"] not in POLICIES:
+            parser.error(f"--speculative-config: method must be one of {', '.join(POLICIES)}")
+        engine["drafts"] = given["method"]
+    if "num_speculative_tokens" in given:
+        count = given["num_speculative_tokens"]
+        if type(count) is not int or not 0 <= count <= 7:
+            parser.error("--speculative-config: num_speculative_tokens must be 0 to 7")
+        engine["num_speculative_tokens"] = count
+    return engine
+
+
+def _generation(parser: argparse.ArgumentParser, text: str | None) -> dict[str, Any]:
+    given = _json_object(parser, "--generate-config", text, known=("max_tokens", "temperature"))
+    if given.get("temperature", 0) != 0:
+        parser.error("--generate-config: sampling is not supported yet, temperature must be 0")
+    if "max_tokens" not in given:
+        return {}
+    if type(given["max_tokens"]) is not int or given["max_tokens"] < 1:
+        parser.error("--generate-config: max_tokens must be at least 1")
+    return {"default_max_tokens": given["max_tokens"]}
+
+
+def _json_object(
+    parser: argparse.ArgumentParser, flag: str, text: str | None, *, known: tuple[str, ...]
+) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        parser.error(f"{flag}: not JSON ({error})")
+    if not isinstance(value, dict):
+        parser.error(f"{flag}: must be a JSON object")
+    unknown = sorted(set(value) - set(known))
+    if unknown:
+        parser.error(f"{flag}: unknown key {unknown[0]!r}; known are {', '.join(known)}")
+    return value

@@ -1,0 +1,129 @@
+"""``heptagram serve``: prepare, start, wait, say what to try, serve until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import cast
+
+from heptagram_backend.checkpoint import EMBEDDED_PREFIX, resolve
+from heptagram_backend.errors import LaunchError, ReleaseError
+from heptagram_backend.server.arguments import ServeOptions, parse_arguments
+from heptagram_backend.server.launch import launch, models_of
+from heptagram_backend.server.log import failure_report, status_of
+from heptagram_backend.server.process import Address, ServerProcess
+from heptagram_backend.server.progress import Progress
+from heptagram_backend.server.repository import Overrides, project_repository, releases_of, write_repository
+
+_FRONT_MODEL = "chat"
+EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
+
+
+def command(argv: list[str]) -> int:
+    """Run ``heptagram serve``; returns the exit code."""
+    options = parse_arguments(argv)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return serve(options)
+    except (LaunchError, ReleaseError) as error:
+        sys.stderr.write(f"heptagram serve: {error}\n")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("heptagram serve: interrupted\n")
+        return EXIT_INTERRUPTED
+
+
+def serve(options: ServeOptions) -> int:
+    """Serve until a signal comes; 0 after an ordered stop.
+
+    Raises:
+        LaunchError: the server cannot be started, or ended by itself.
+        ReleaseError: a release or its checkpoint is wrong.
+    """
+    if options.openai_port is not None:
+        sys.stderr.write(f"--openai-port {options.openai_port}: the gateway is not there yet, so nothing listens\n")
+    with Progress() as progress:
+        progress.say("preparing")
+        repository, threads = _prepare(options, progress)
+        server = launch(repository, options.address, threads=threads)
+        try:
+            progress.say("loading models")
+            server.wait_ready(models_of(repository), on_line=lambda line: _follow(progress, line))
+            progress.say("ready")
+            progress.close()
+            return _demo(server.address) if options.demo else _serve(server)
+        finally:
+            progress.say("stopping")
+            server.stop()
+            progress.say("stopped")
+
+
+def _prepare(options: ServeOptions, progress: Progress) -> tuple[Path, int]:
+    """The repository to serve, all its checkpoints ready, and the compute threads of its engines."""
+    repository = options.model_repository or _own_repository(options)
+    models_of(repository)
+    releases = releases_of(repository)
+    for checkpoint in sorted({release.checkpoint for release in releases.values()}):
+        progress.say(f"checking checkpoint {checkpoint}")
+        resolve(checkpoint, report=lambda text: _say_alone(progress, text))
+    return repository, max((release.engine.threads for release in releases.values()), default=1)
+
+
+def _own_repository(options: ServeOptions) -> Path:
+    source, overrides = project_repository(), options.overrides
+    if options.model is not None:
+        path = Path(options.model).expanduser().absolute()
+        checkpoint = options.model if options.model.startswith(EMBEDDED_PREFIX) else str(path)
+        defaults = {"served_model_name": path.stem if path.suffix == ".gguf" else path.name}
+        release = {**defaults, **overrides.release, "checkpoint": checkpoint, "vocabulary": None}
+        overrides = Overrides(release=release, engine=overrides.engine)
+    return write_repository(source, overrides) if overrides else source
+
+
+def _say_alone(progress: Progress, text: str) -> None:
+    """Say what a child's own progress bar then follows below."""
+    progress.say(text)
+    progress.close()
+
+
+def _follow(progress: Progress, line: str) -> None:
+    status = status_of(line)
+    if status:
+        progress.say(status)
+
+
+def _serve(server: ServerProcess) -> int:
+    sys.stdout.write(_first_request(server.address, server.log))
+    sys.stdout.flush()
+    try:
+        while server.poll() is None:
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        return EXIT_OK
+    raise LaunchError(f"tritonserver ended with status {server.poll()}\n{failure_report(server.log)}")
+
+
+def _first_request(address: Address, log: Path) -> str:
+    body = json.dumps({"request": json.dumps({"messages": [{"role": "user", "content": "Say hello."}]})})
+    return (
+        f"gRPC {address.grpc_url}   HTTP http://{address.http_url}   metrics {address.metrics_url}\n"
+        f"log  {log}\n\n"
+        "Try, in another terminal:\n"
+        f"  heptagram chat 'Say hello.' --url {address.grpc_url}\n"
+        f"  curl -sN http://{address.http_url}/v2/models/{_FRONT_MODEL}/generate_stream -d {shlex.quote(body)}\n\n"
+        "Ctrl-C stops the server.\n"
+    )
+
+
+def _demo(address: Address) -> int:
+    """Run the client's ``heptagram demo``, found as an entry point because the backend knows no client."""
+    (entry,) = entry_points(group="heptagram.commands", name="demo")
+    run = cast(Callable[[list[str]], int], entry.load())
+    return run(["--grpc", address.grpc_url, "--http", address.http_url])

@@ -1,0 +1,92 @@
+"""Model repositories: where the project's own is, what its releases say, and copies of it with other values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import heptagram_backend
+from heptagram_backend.cache import cache_dir, locked, published
+from heptagram_backend.errors import LaunchError
+from heptagram_backend.release import FILE_NAME, Release
+
+_NAME = "model_repository"
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Values that replace those of ``release.yaml``: top-level ones and, in ``engine``, the engine's."""
+
+    release: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.release or self.engine)
+
+
+def project_repository() -> Path:
+    """The repository that comes with the project: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        LaunchError: there is none.
+    """
+    package = Path(heptagram_backend.__file__).parent
+    for folder in (package / _NAME, package.parents[1] / _NAME):
+        if folder.is_dir():
+            return folder
+    raise LaunchError(f"no {_NAME} in {package} or in a checkout around it: install heptagram again")
+
+
+def releases_of(repository: Path) -> dict[Path, Release]:
+    """Each ``release.yaml`` of a repository, parsed, by its path.
+
+    Raises:
+        ReleaseError: one of them is wrong.
+    """
+    paths = sorted(repository.glob(f"*/*/{FILE_NAME}"))
+    return {path: Release.load(path.parent) for path in paths}
+
+
+def write_repository(source: Path, overrides: Overrides) -> Path:
+    """A copy of ``source`` in the cache, with ``overrides`` in each of its ``release.yaml`` files.
+
+    The same source and overrides give the same folder. It is written once, so what was changed in it since, by
+    promoting a version for example, is kept.
+
+    Raises:
+        ReleaseError: the values do not make a valid release.
+    """
+    target = cache_dir() / "repositories" / _folder_name(source, overrides)
+    with locked(target):
+        if not target.exists():
+            with published(target) as folder:
+                shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+                for path in folder.glob(f"*/*/{FILE_NAME}"):
+                    _rewrite(path, overrides)
+                releases_of(folder)
+    return target
+
+
+def _folder_name(source: Path, overrides: Overrides) -> str:
+    digest = hashlib.sha256(json.dumps([overrides.release, overrides.engine], sort_keys=True, default=str).encode())
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"\0{path.relative_to(source)}\0".encode() + path.read_bytes())
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", str(overrides.release.get("served_model_name", "default")))
+    return f"{name}-{digest.hexdigest()[:12]}"
+
+
+def _rewrite(path: Path, overrides: Overrides) -> None:
+    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data |= overrides.release
+    data["engine"] = {**(data.get("engine") or {}), **overrides.engine}
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    path.write_text(f"# Written by `heptagram serve`.\n{text}", encoding="utf-8")
