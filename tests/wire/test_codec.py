@@ -13,7 +13,7 @@ from heptagram_wire.events import Event, Finish, Ping, SpeculativeStats, Stats, 
 from tests.wire.strategies import events, texts
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
