@@ -76,7 +76,7 @@ def test_an_answer_starts_streams_and_finishes(make: Make) -> None:
     sink = run(make(says("hello the world")), request())
     start = sink.events[0]
     assert start == Start(start.id, "tiny", "7", len(PROMPT), 60)  # type: ignore[union-attr]
-    assert len(start.id) >= 32  # type: ignore[union-attr]
+    assert len(start.id) >= 32
     assert sink.text == "hello the world"
     assert sink.finish.reason == "stop"
     assert sink.finish.usage.completion_tokens == len(tiny_encode("hello the world")) + 1
