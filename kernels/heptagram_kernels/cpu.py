@@ -79,27 +79,37 @@ def _bits(logits: Tensor) -> NDArray[Any]:
 
 
 def _masked_argmax(row: NDArray[Any], words: NDArray[np.int32]) -> int:
-    """Argmax of one row [V] under packed ``words`` [W].
-
-    Nearly always the best token of all is allowed, and then no mask needs to be applied.
-    """
+    """Argmax of one row [V] under packed ``words`` [W]."""
+    if np.count_nonzero(words) * _SPARSE <= words.size:
+        return _sparse_argmax(row, words)
+    # The best token of all is nearly always allowed, and then the mask need not be applied.
     best = _argmax(row)
     if best >= 0 and (int(words[best >> 5]) >> (best & 31)) & 1:
         return best
+    return _argmax(_masked(row, words))
+
+
+def _sparse_argmax(row: NDArray[Any], words: NDArray[np.int32]) -> int:
+    """Gather the few allowed logits."""
     used = np.flatnonzero(words)
-    if used.size * _SPARSE > words.size:
-        return _argmax(np.where(unpack(words, row.size), row, _lowest(row)))
-    bits = np.unpackbits(words[used].view(np.uint8), bitorder="little").reshape(used.size, 32)
-    word, bit = np.nonzero(bits)
-    ids = used[word] * 32 + bit
-    ids = ids[ids < row.size]
+    bits = np.flatnonzero(np.unpackbits(words[used].view(np.uint8), bitorder="little"))
+    ids = used[bits >> 5] * 32 + (bits & 31)
+    if ids.size and ids[-1] >= row.size:
+        ids = ids[ids < row.size]
     place = _argmax(row[ids]) if ids.size else NO_TOKEN
     return int(ids[place]) if place >= 0 else NO_TOKEN
 
 
-def _lowest(row: NDArray[Any]) -> Any:
-    """-inf in the dtype of ``row``."""
-    return np.float32(-np.inf) if row.dtype == np.float32 else np.uint16(_NEGATIVE_INF).view(np.int16)
+def _masked(row: NDArray[Any], words: NDArray[np.int32]) -> NDArray[Any]:
+    """``row`` with -inf where ``words`` forbid.
+
+    By bit operations: ``numpy.where`` branches on every element and is ten times slower on a mixed mask.
+    """
+    integer, lowest = (np.int16, _NEGATIVE_INF) if row.dtype == np.int16 else (np.int32, _NEGATIVE_INF << 16)
+    keep = -unpack(words, row.size).view(np.int8).astype(integer)
+    bits = row.view(integer) & keep
+    bits |= ~keep & np.array(lowest).astype(integer)
+    return bits.view(row.dtype)
 
 
 def _argmax(row: NDArray[Any]) -> int:

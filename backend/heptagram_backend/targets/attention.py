@@ -37,10 +37,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """All sequences of one forward and the cache that they write."""
+    """All sequences of one forward, the cache that they write, and the key bucket."""
 
     cache: SlotCache
     spans: tuple[Span, ...]
+    tile: int
 
 
 def causal_bias(*, position: int, rows: int, keys: int, groups: int, dtype: torch.dtype) -> Tensor:
@@ -84,9 +85,23 @@ def slot_attention(
         grouped = query[0, :, rows].reshape(kv_heads, -1, head_dim)
         scores = torch.baddbmm(span.bias, grouped, keys[:, :, : span.keys], alpha=scaling)
         # The softmax accumulates in fp32 and rounds once.
-        mixed = torch.bmm(torch.softmax(scores, dim=-1), values[:, : span.keys])
+        mixed = _mix(torch.softmax(scores, dim=-1), values, tile=spans.tile)
         output[0, rows] = mixed.view(heads, span.rows, head_dim).transpose(0, 1)
     return output, None
+
+
+def _mix(weights: Tensor, values: Tensor, *, tile: int) -> Tensor:
+    """``weights`` [heads, rows, keys] times ``values`` [heads, length, head_dim], ``tile`` keys at a time.
+
+    subtle: a matrix library cuts a long sum where its own heuristics say, so the whole product rounds differently at
+    another bucket (fp32: 256 and 512 keys; bf16: 1,024 and 1,280). Tiles of one shape cut it always at the same places,
+    and a tile that is masked whole adds exact zeros.
+    """
+    mixed = torch.bmm(weights[:, :, :tile], values[:, :tile])
+    for first in range(tile, weights.shape[2], tile):
+        keys = slice(first, first + tile)
+        mixed = torch.baddbmm(mixed, weights[:, :, keys], values[:, keys])
+    return mixed
 
 
 AttentionInterface.register(NAME, slot_attention)

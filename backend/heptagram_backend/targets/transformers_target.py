@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.attention import NAME, Span, Spans, causal_bias
+from heptagram_backend.targets.packed_linear import can_pack, pack_linears
 from heptagram_backend.targets.slot_cache import CacheShape, SlotCache
 from heptagram_kernels.layout import ROWS
 from heptagram_kernels.workspace import Workspace
@@ -55,7 +56,7 @@ class TransformersTarget:
         torch.set_num_threads(threads)
         self._model: Any = _load_model(checkpoint, DTYPES[dtype])
         self._dtype = DTYPES[dtype]
-        self._vocab_size: int = self._model.lm_head.weight.shape[0]
+        self._vocab_size: int = self._model.lm_head.out_features
         self._num_slots = num_slots
         self._max_model_len = max_model_len
         self._prefill_chunk = prefill_chunk
@@ -110,7 +111,7 @@ class TransformersTarget:
 
     def _hidden(self, ids: Tensor, positions: Tensor, places: Sequence[tuple[int, int]], *, rows: int) -> Tensor:
         """Final hidden states [1, T, hidden] of ``rows`` rows for each (slot, position) in ``places``."""
-        spans = Spans(self._cache, tuple(self._spans(places, rows)))
+        spans = Spans(self._cache, tuple(self._spans(places, rows)), self._bucket)
         output = self._model.model(input_ids=ids, position_ids=positions, use_cache=False, spans=spans)
         hidden: Tensor = output.last_hidden_state
         return hidden
@@ -179,7 +180,10 @@ def _load_model(checkpoint: Path, dtype: torch.dtype) -> Any:
     model = AutoModelForCausalLM.from_pretrained(
         checkpoint, dtype=dtype, attn_implementation=NAME, local_files_only=True, use_safetensors=True
     )
-    return model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
+    if can_pack(dtype):
+        pack_linears(model)
+    return model
 
 
 def _cache_shape(config: Any, *, slots: int, length: int, dtype: torch.dtype) -> CacheShape:
