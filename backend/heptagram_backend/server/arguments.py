@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from heptagram_backend.drafts import POLICIES
+from heptagram_backend.server.launch import free_address
 from heptagram_backend.server.process import Address
 from heptagram_backend.server.repository import Overrides
 
 _DESCRIPTION = "Start tritonserver with the model repository, wait until it is ready, serve until Ctrl-C."
+_PORTS = {"grpc": 8001, "http": 8000, "metrics": 8002}
+_USAGE = "heptagram serve [--model-repository P | --model DIR_OR_GGUF] [options]"
 _ENGINE_FLAGS = ("max_model_len", "max_num_seqs")
 # Engine options of the contract that the engine has no use for yet.
 _NOT_YET = ("max_num_batched_tokens", "long_prefill_token_threshold", "block_size")
@@ -45,14 +48,14 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
         model_repository=values.model_repository,
         model=values.model,
         overrides=overrides,
-        address=Address(values.host, values.grpc_port, values.http_port, values.metrics_port),
+        address=_address(values),
         openai_port=values.openai_port,
         demo=values.demo,
     )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="heptagram serve", description=_DESCRIPTION, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="heptagram serve", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--model-repository", type=Path, metavar="P", help="a Triton model repository, served as it is")
     what.add_argument("--model", metavar="DIR_OR_GGUF", help="a checkpoint folder or a .gguf file (default: embedded)")
@@ -68,11 +71,21 @@ def _parser() -> argparse.ArgumentParser:
     release.add_argument("--enable-prefix-caching", action="store_true", help="not supported yet")
     where = parser.add_argument_group("addresses")
     where.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
-    for name, port in (("grpc", 8001), ("http", 8000), ("metrics", 8002)):
-        where.add_argument(f"--{name}-port", type=int, default=port, metavar="PORT", help="default: %(default)s")
+    for name, port in _PORTS.items():
+        where.add_argument(
+            f"--{name}-port", type=int, metavar="PORT", help=f"default: {port}, or a free one for --demo"
+        )
     where.add_argument("--openai-port", type=int, metavar="PORT", help="default: 9000; the gateway is not there yet")
     parser.add_argument("--demo", action="store_true", help="run `heptagram demo` when ready, then stop")
     return parser
+
+
+def _address(values: argparse.Namespace) -> Address:
+    free = free_address()
+    unset = {"grpc": free.grpc_port, "http": free.http_port, "metrics": free.metrics_port} if values.demo else _PORTS
+    ports = {name: getattr(values, f"{name}_port") for name in _PORTS}
+    chosen = {f"{name}_port": unset[name] if port is None else port for name, port in ports.items()}
+    return Address(host=values.host, **chosen)
 
 
 def _flag(name: str) -> str:

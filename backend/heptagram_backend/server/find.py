@@ -19,6 +19,7 @@ WHEEL = "nvidia-pytriton"
 WHEEL_GLIBC = (2, 35)
 # The wheel does not say which Triton it carries.
 _WHEEL_TRITON = {"0.7.0": (2, 51)}
+_OTHERWISE = "put a tritonserver of your own on PATH or into /opt/tritonserver, or use NVIDIA's container"
 _STUB = "triton_python_backend_stub"
 
 
@@ -58,19 +59,34 @@ def find_triton(*, python: str | None = None) -> TritonInstall:
     raise LaunchError("; ".join([*skipped, why_no_triton()]))
 
 
-def why_no_triton(*, system: str | None = None, machine: str | None = None, libc: tuple[str, str] | None = None) -> str:
-    """Why there is no tritonserver here and what to do. The arguments replace what this machine says of itself."""
+def why_no_triton() -> str:
+    """Why there is no tritonserver here, and what to do."""
+    missing = (
+        f"no tritonserver on PATH, in /opt/tritonserver or from PyPI: pip install 'heptagram[demo]', or {_OTHERWISE}"
+    )
+    return wheel_obstacle() or missing
+
+
+def wheel_obstacle(
+    *, system: str | None = None, machine: str | None = None, libc: tuple[str, str] | None = None
+) -> str | None:
+    """Why the wheel cannot be installed here; None where it can.
+
+    Args:
+        system: such as ``Linux``; by default what this machine says of itself, as for the others.
+        machine: such as ``x86_64``.
+        libc: name and version of the C library, such as ``("glibc", "2.36")``.
+    """
     system, machine = system or platform.system(), machine or platform.machine()
     name, version = libc or platform.libc_ver()
-    otherwise = "put an own tritonserver on PATH or into /opt/tritonserver, or use NVIDIA's container"
     if (system, machine) != ("Linux", "x86_64"):
-        return f"the wheel {WHEEL} exists for Linux x86_64 only, this is {system} {machine}: {otherwise}"
+        return f"the wheel {WHEEL} exists for Linux x86_64 only, this is {system} {machine}: {_OTHERWISE}"
     if name != "glibc":
-        return f"the wheel {WHEEL} needs glibc, this system has another C library: {otherwise}"
+        return f"the wheel {WHEEL} needs glibc, this system has another C library: {_OTHERWISE}"
     if tuple(int(part) for part in version.split(".")[:2]) < WHEEL_GLIBC:
         wanted = ".".join(map(str, WHEEL_GLIBC))
-        return f"the wheel {WHEEL} needs glibc {wanted} or newer, this system has {version}: {otherwise}"
-    return f"no tritonserver on PATH, in /opt/tritonserver or from PyPI: pip install 'heptagram[demo]', or {otherwise}"
+        return f"the wheel {WHEEL} needs glibc {wanted} or newer, this system has {version}: {_OTHERWISE}"
+    return None
 
 
 def _candidates() -> list[tuple[str, Path]]:

@@ -1,0 +1,55 @@
+# Needs make and Python 3.11 or 3.12 with venv; everything else goes into .venv.
+
+PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null \
+	&& { echo $$python; break; }; done)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+# What follows `make serve ARGS=`, such as ARGS="--http-port 9100".
+ARGS ?=
+
+.PHONY: help serve demo install check test test-server test-full clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make serve        set up and serve until Ctrl-C (ARGS=\"--help\" lists the options)"
+	@echo "make demo         set up, serve, send one tool call over gRPC and HTTP, stop"
+	@echo "make install      only the virtual environment .venv"
+	@echo "make check        format, lint, types, import directions"
+	@echo "make test         the quick tests; make test-server: with the real tritonserver; make test-full: the long ones"
+
+serve: $(INSTALLED)
+	@exec $(BIN)/heptagram serve $(ARGS)
+
+demo: $(INSTALLED)
+	@exec $(BIN)/heptagram serve --demo $(ARGS)
+
+install: $(INSTALLED)
+
+# The stamp comes last, so an installation that was cut short is taken up again.
+$(INSTALLED): pyproject.toml requirements-shipped.txt
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or 3.12 found: install one, or run make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@PYTHONPATH=backend:client $(PYTHON) -m heptagram_backend.server.preflight
+	@echo "Installing into .venv with $$($(PYTHON) --version); about 2.5 GB, a few minutes the first time"
+	@$(PYTHON) -m venv .venv || { echo "python3 -m venv failed: install it (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-shipped.txt
+	@touch $@
+
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy backend kernels client tests docker
+	$(BIN)/lint-imports
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+test-server: $(INSTALLED)
+	$(BIN)/python -m pytest -m server
+
+test-full: $(INSTALLED)
+	$(BIN)/python -m pytest -m full
+
+clean:
+	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
