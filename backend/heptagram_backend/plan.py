@@ -24,10 +24,14 @@ MAX_DRAFTS = ROWS - 1
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """``tokens`` (at most 7) and one pool index for each of them and for the bonus row."""
+    """``tokens`` (at most 7), and in ``rows`` one pool index for each of them and for the bonus row.
+
+    ``forced`` holds the places of those drafts that are the grammar's forced text.
+    """
 
     tokens: tuple[int, ...]
     rows: tuple[int, ...]
+    forced: tuple[int, ...] = ()
     masked_rows: int = 0
     mask_bytes: int = 0
 
@@ -73,7 +77,8 @@ class Planner:
                 tokens.append(token)
         finally:
             grammar.rollback(len(tokens))
-        return Draft(tuple(tokens), tuple(rows), sum(row != ALL_TOKENS for row in rows), uploaded)
+        masked = sum(row != ALL_TOKENS for row in rows)
+        return Draft(tuple(tokens), tuple(rows), tuple(source.forced), masked, uploaded)
 
     def _mask(self, grammar: Grammar) -> tuple[int, int]:
         if not grammar.fill(self._row):
@@ -91,20 +96,29 @@ class _Candidates:
         self._grammar = grammar
         self._encode = encode
         self._queue: deque[int] = deque()
+        self._queue_is_forced = False
+        self.forced: list[int] = []
 
     def next(self, ahead: list[int], room: int) -> int | None:
         if self._queue and self._accept(token := self._queue.popleft()):
-            return token
+            return self._taken(token, len(ahead))
         self._queue.clear()
-        forced = self._forced()
+        forced = self._forced_tokens()
         # subtle: the last forced token often merges with the free text behind it, so it is only the last resort.
-        for run in (forced[:-1], self._sequence.drafter.propose(ahead, room), forced[-1:]):
+        runs = ((forced[:-1], True), (self._sequence.drafter.propose(ahead, room), False), (forced[-1:], True))
+        for run, is_forced in runs:
             if run and self._accept(run[0]):
                 self._queue.extend(run[1:])
-                return run[0]
+                self._queue_is_forced = is_forced
+                return self._taken(run[0], len(ahead))
         return None
 
-    def _forced(self) -> list[int]:
+    def _taken(self, token: int, place: int) -> int:
+        if self._queue_is_forced:
+            self.forced.append(place)
+        return token
+
+    def _forced_tokens(self) -> list[int]:
         if not self._sequence.drafts_forced:
             return []
         text = self._grammar.forced_text().decode("utf-8", errors="ignore")

@@ -10,7 +10,7 @@ from heptagram_wire.events import SpeculativeStats, Stats, Usage
 
 @dataclass(slots=True)
 class SequenceStats:
-    """What one request has cost so far."""
+    """What one request has cost so far; ``forced`` counts accepted drafts that were the grammar's forced text."""
 
     admitted: float | None = None
     first_step: float | None = None

@@ -73,4 +73,5 @@ class K7Step:
         finally:
             accepted = max(0, min(len(tokens), sequence.stats.generated - before) - 1)
             sequence.stats.count_step(drafted=len(draft.tokens), accepted=accepted)
+            sequence.stats.forced += sum(place < accepted for place in draft.forced)
         return Outcome(sequence, reason)

@@ -1,0 +1,105 @@
+"""The draft walk: legal drafts, the right masks, and a matcher that is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heptagram_backend.constraint import ConstraintSpec, Grammar
+from heptagram_backend.drafts.scripted import Scripted
+from heptagram_backend.engines.parts import Parts
+from heptagram_backend.generation import GenerationRequest, OutputSpec
+from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
+from heptagram_backend.plan import Draft, Planner
+from heptagram_backend.sequence import Sequence as Running
+from heptagram_backend.targets.scripted import ScriptedTarget
+from tests.engine.harness import EOS, Collector, tiny_encode, tiny_factory, tiny_parts
+from tests.engine.test_one_answer import SCHEMA
+
+WIDTH = 288
+WORDS = words_for(WIDTH)
+SPEC = ConstraintSpec("json_schema", SCHEMA)
+TEXT = '{"name": "the", "arguments": {"the ": 40, "th": "the tool"}}'
+
+
+class Bench:
+    """A planner whose pool is a numpy array that the test can look into."""
+
+    def __init__(self) -> None:
+        self.device = np.zeros((64, WORDS), dtype=np.int32)
+        pool = MaskPool(rows=64, rows_per_step=8, all_tokens=all_tokens_row(EOS + 1, WIDTH), upload=self._upload)
+        self.planner = Planner(pool=pool, words=WORDS, encode=tiny_encode)
+        self.factory = tiny_factory(WIDTH)
+        self.parts: Parts = tiny_parts(ScriptedTarget(lambda _: EOS, vocab_size=WIDTH, num_slots=1, max_model_len=256))
+
+    def _upload(self, index: int, row: np.ndarray) -> None:  # type: ignore[type-arg]
+        self.device[index] = row
+
+    def sequence(self, grammar: Grammar, drafts: Sequence[int], *, forced: bool) -> Running:
+        request = GenerationRequest((1, 2, 3), OutputSpec("chatml_json"), "tiny", 100)
+        sequence = self.parts.make_sequence("0", request, Collector())
+        sequence.grammar = grammar
+        sequence.drafter = Scripted(lambda tokens, _: list(drafts)[len(tokens) - 3 :])
+        sequence.drafts_forced = forced
+        return sequence
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench()
+
+
+def _mask(grammar: Grammar) -> bytes:
+    row = np.zeros(WORDS, dtype=np.int32)
+    return row.tobytes() if grammar.fill(row) else b""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    place=st.integers(0, len(tiny_encode(TEXT)) - 1),
+    drafts=st.lists(st.integers(0, WIDTH - 1), max_size=7),
+    right=st.integers(0, 7),
+    forced=st.booleans(),
+)
+def test_the_walk_drafts_legal_tokens_and_leaves_the_matcher_as_it_was(
+    bench: Bench, place: int, drafts: list[int], right: int, forced: bool
+) -> None:
+    tokens = tiny_encode(TEXT)
+    grammar = bench.factory.matcher(SPEC)
+    assert all(grammar.accept(token) for token in tokens[:place])
+    before = _mask(grammar)
+    proposal = [*tokens[place : place + right], *drafts]
+    draft = bench.planner.plan(bench.sequence(grammar, proposal, forced=forced))
+    assert _mask(grammar) == before, "planning moved the matcher"
+    _check_draft(bench, grammar, draft)
+    assert EOS not in draft.tokens
+    assert forced or not draft.forced
+    grammar.close()
+
+
+def _check_draft(bench: Bench, grammar: Grammar, draft: Draft) -> None:
+    """Replay the drafts: each is legal, and each planned row is the matcher's own mask at its place."""
+    assert len(draft.rows) == len(draft.tokens) + 1 <= 8
+    for place, row in enumerate(draft.rows):
+        assert _mask(grammar) == bench.device[row].tobytes()
+        if place < len(draft.tokens):
+            assert grammar.accept(draft.tokens[place])
+
+
+def test_forced_text_is_drafted_in_canonical_tokens(bench: Bench) -> None:
+    grammar = bench.factory.matcher(SPEC)
+    draft = bench.planner.plan(bench.sequence(grammar, [], forced=True))
+    assert list(draft.tokens) == tiny_encode('{"name": "')
+    assert draft.forced == tuple(range(len(draft.tokens)))
+    grammar.close()
+
+
+def test_an_illegal_proposal_gives_way_to_forced_text(bench: Bench) -> None:
+    grammar = bench.factory.matcher(SPEC)
+    draft = bench.planner.plan(bench.sequence(grammar, [0] * 7, forced=True))
+    assert list(draft.tokens) == tiny_encode('{"name": "')
+    grammar.close()
