@@ -6,6 +6,7 @@ read as integers wherever integers order like the numbers they stand for.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -106,10 +107,11 @@ def _masked(row: NDArray[Any], words: NDArray[np.int32]) -> NDArray[Any]:
     By bit operations: ``numpy.where`` branches on every element and is ten times slower on a mixed mask.
     """
     integer, lowest = (np.int16, _NEGATIVE_INF) if row.dtype == np.int16 else (np.int32, _NEGATIVE_INF << 16)
-    keep = -unpack(words, row.size).view(np.int8).astype(integer)
-    bits = row.view(integer) & keep
-    bits |= ~keep & np.array(lowest).astype(integer)
-    return bits.view(row.dtype)
+    keep: NDArray[Any] = -unpack(words, row.size).view(np.int8).astype(integer)
+    floor: NDArray[Any] = np.array(lowest).astype(integer)
+    bits: NDArray[Any] = row.view(integer)
+    masked: NDArray[Any] = (bits & keep) | (floor & ~keep)
+    return masked.view(row.dtype)
 
 
 def _argmax(row: NDArray[Any]) -> int:
@@ -124,4 +126,4 @@ def _argmax(row: NDArray[Any]) -> int:
             return index
         row = (row.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     index = int(row.argmax())  # numpy takes the first NaN for the largest
-    return index if row[index] > -np.inf else NO_TOKEN
+    return index if row[index].item() > -math.inf else NO_TOKEN

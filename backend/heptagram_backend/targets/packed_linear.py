@@ -27,7 +27,7 @@ class PackedLinear(nn.Module):
 
 def can_pack(dtype: torch.dtype) -> bool:
     """This build and processor multiply ``dtype`` with packed weights."""
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
