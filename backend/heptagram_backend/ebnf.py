@@ -4,6 +4,7 @@ XGrammar 0.2.7 writes a JSON Schema as EBNF, one rule a line. A strict server ma
 
 - a string with a length admits raw control characters, which no JSON reader takes;
 - its negated character classes admit overlong forms and surrogates, so the answer would not be UTF-8;
+- it writes U+00B0 as ``\xb0`` but reads ``\xb0C`` as one character;
 - ``\ud83d`` may stand alone, numbers may have any number of digits and overflow to infinity;
 - a schema that no finite value satisfies compiles without a word.
 """
@@ -41,6 +42,7 @@ _RULE: Final = re.compile(r"^(\w+) ::= (.*)$", re.MULTILINE)
 _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
 _CLASS: Final = r"\[(?:[^\]\\]|\\.)*\]"
 _LITERAL_OR_CLASS: Final = re.compile(f"{_LITERAL}|{_CLASS}")
+_ESCAPE: Final = re.compile(r"\\(?:x([0-9a-f]{2})|.)")
 _TOKEN: Final = re.compile(
     rf"\s*(?:(?P<terminal>{_LITERAL}|{_CLASS}|Regex\({_LITERAL}[^)]*\))|(?P<rule>\w+)"
     r"|(?P<repeat>\{\d+[^}]*\}|[*?+])|(?P<open>\(=?)|(?P<bar>\|)|(?P<close>\)))"
@@ -58,14 +60,14 @@ def harden(grammar: str) -> str:
         raise EngineError(
             f"the grammar library writes no rule {', '.join(sorted(missing))}; install the pinned version"
         )
-    hardened = {name: _LITERAL_OR_CLASS.sub(_safe_class, body) for name, body in rules.items()} | _RULES
+    hardened = {name: _LITERAL_OR_CLASS.sub(_safe, body) for name, body in rules.items()} | _RULES
     return "".join(f"{name} ::= {body}\n" for name, body in hardened.items())
 
 
-def _safe_class(match: re.Match[str]) -> str:
+def _safe(match: re.Match[str]) -> str:
     text = match[0]
     if not text.startswith("[^"):
-        return text
+        return _ESCAPE.sub(lambda escape: rf"\u00{escape[1]}" if escape[1] else escape[0], text)
     if text not in _CLASSES:
         raise EngineError(f"the grammar library writes an unknown character class {text}; install the pinned version")
     return _CLASSES[text]

@@ -37,6 +37,11 @@ def test_literals_that_look_like_classes_stay() -> None:
     assert hardened.startswith(r'root ::= ("\"[^\\\"\\\\\\r\\n]\"" [ !#-')
 
 
+def test_escapes_end_where_they_were_meant_to() -> None:
+    hardened = harden('root ::= ("\\xb0C" "\\\\xb0" [\\xe9-\\xfa])\n' + BASIC).splitlines()[0]
+    assert hardened == 'root ::= ("\\u00b0C" "\\\\xb0" [\\u00e9-\\u00fa])'
+
+
 @pytest.mark.parametrize("grammar", ["root ::= [^x]\n" + BASIC, 'root ::= "a"\n'])
 def test_another_library_version_is_refused(grammar: str) -> None:
     with pytest.raises(EngineError, match="pinned version"):

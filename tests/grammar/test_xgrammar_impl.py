@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -154,26 +155,28 @@ def test_forced_text_inside_a_character_is_empty() -> None:
 @given(st.data())
 def test_planning_leaves_no_trace(data: st.DataObject) -> None:
     """Property: after any walk of drafts and its rollback the matcher equals one that never walked."""
-    planned, plain = factory().matcher(schema(PERSON)), factory().matcher(schema(PERSON))
-    for _ in range(data.draw(st.integers(1, 10))):
-        walked = 0
-        for _ in range(data.draw(st.integers(0, 7))):
-            if planned.terminated:
+    with closing(factory().matcher(schema(PERSON))) as planned, closing(factory().matcher(schema(PERSON))) as plain:
+        for _ in range(data.draw(st.integers(1, 10))):
+            planned.rollback(_walk(planned, data))
+            assert allowed(planned) == allowed(plain)
+            assert planned.forced_text() == plain.forced_text()
+            assert (planned.completed, planned.terminated) == (plain.completed, plain.terminated)
+            token = data.draw(st.sampled_from(sorted(allowed(plain) - {EOS}) or [EOS]))
+            assert planned.accept(token)
+            assert plain.accept(token)
+            if plain.terminated:
                 break
-            planned.forced_text()
-            token = data.draw(st.sampled_from(sorted(allowed(planned))) | st.integers(0, V - 1))
-            walked += planned.accept(token)
-        planned.rollback(walked)
-        assert allowed(planned) == allowed(plain)
-        assert planned.forced_text() == plain.forced_text()
-        assert (planned.completed, planned.terminated) == (plain.completed, plain.terminated)
-        token = data.draw(st.sampled_from(sorted(allowed(plain) - {EOS}) or [EOS]))
-        assert planned.accept(token)
-        assert plain.accept(token)
-        if plain.terminated:
+
+
+def _walk(grammar: XGrammarMatcher, data: st.DataObject) -> int:
+    """Ask and advance as planning does; returns how many tokens were accepted."""
+    walked = 0
+    for _ in range(data.draw(st.integers(0, 7))):
+        if grammar.terminated:
             break
-    planned.close()
-    plain.close()
+        grammar.forced_text()
+        walked += grammar.accept(data.draw(st.sampled_from(sorted(allowed(grammar))) | st.integers(0, V - 1)))
+    return walked
 
 
 @pytest.mark.parametrize(
@@ -198,6 +201,13 @@ def test_planning_leaves_no_trace(data: st.DataObject) -> None:
         ({"type": "string", "maxLength": 3}, '"abcd"', False),
         ({"type": "string", "pattern": "^[^a]*$"}, '"\n"', False),
         ({"type": "string", "pattern": "^[^a]*$"}, '"\x01"', False),
+        ({"enum": ["°C", "\x80a", "Āb", "漢1", "😀2"]}, '"°C"', True),
+        ({"enum": ["°C", "\x80a", "Āb", "漢1", "😀2"]}, '"\x80a"', True),
+        ({"enum": ["°C", "\x80a", "Āb", "漢1", "😀2"]}, '"Āb"', True),
+        ({"enum": ["°C", "\x80a", "Āb", "漢1", "😀2"]}, '"漢1"', True),
+        ({"enum": ["°C", "\x80a", "Āb", "漢1", "😀2"]}, '"😀2"', True),
+        ({"enum": ["°C"]}, '"ଌ"', False),
+        ({"type": "string", "pattern": "^°C[à-ã]$"}, '"°Cã"', True),
         (True, "1e999", False),
         (True, "9" * 32 + "e269", True),
         (True, "1" * 33, False),

@@ -2,9 +2,11 @@
 
 JSON first, markup second: the end tag is looked for only behind the call's JSON object, so a string may contain it.
 JSON blanks are tolerated anywhere, and ``arguments`` may stand before ``name`` (it is then held until the name is
-known). Anything else that deviates, double-encoded arguments for one, makes the call *malformed*: its whole text,
-from the opening tag on, is given as text and nothing is repaired. Arguments that were given out before the fault
-stay an unfinished call.
+known). A call begins when its name and the first character of its arguments are known.
+
+Anything else that deviates, double-encoded arguments for one, makes the call *malformed*: its whole text, from the
+opening tag on, is given as text and nothing is repaired. Arguments that were given out before the fault stay an
+unfinished call.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ class _CallReader:
         self._scanned = ""
         self._key = ""
         self._keys: set[str] = set()
-        self._arguments = ""  # arguments that wait for the name
+        self._name: str | None = None
+        self._arguments = ""  # read, but not given out: the name is not known yet
         self._end = CALL_END
 
     def feed(self, text: str, pieces: list[Parsed]) -> int:
@@ -160,7 +163,11 @@ class _CallReader:
         if self._expect == "value":
             self._expect = "next"
             if self._key == "name":
-                self._begin(json.loads(self._scanned), pieces)
+                self._name = json.loads(self._scanned)
+                if _LONE_SURROGATE.search(self._name or ""):
+                    self.state = "failed"
+                else:
+                    self._give("", pieces)
             return
         self._key = json.loads(self._scanned)
         self._expect = "colon"
@@ -168,20 +175,15 @@ class _CallReader:
             self.state = "failed"
         self._keys.add(self._key)
 
-    def _begin(self, name: str, pieces: list[Parsed]) -> None:
-        if _LONE_SURROGATE.search(name):
-            self.state = "failed"
-            return
-        self.begun = True
-        pieces.append(CallBegin(name))
-        held, self._arguments = self._arguments, ""
-        self._give(held, pieces)
-
     def _give(self, text: str, pieces: list[Parsed]) -> None:
+        self._arguments += text
+        if self._name is None or not self._arguments:
+            return
         if not self.begun:
-            self._arguments += text
-        elif text:
-            pieces.append(CallArguments(text))
+            self.begun = True
+            pieces.append(CallBegin(self._name))
+        pieces.append(CallArguments(self._arguments))
+        self._arguments = ""
 
 
 def _partial_tag(text: str) -> int:

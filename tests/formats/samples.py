@@ -1,0 +1,41 @@
+"""Tools and requests that the tests of a format share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heptagram_backend.conversation import ChatRequest, Message, Tool
+from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, OutputParser, Parsed, Text
+
+
+def tool(name: str, schema: Mapping[str, Any] | None = None, *, enforced: bool = True) -> Tool:
+    parameters = schema if schema is not None else {"type": "object", "properties": {}, "additionalProperties": False}
+    return Tool(name, f"Does {name}.", parameters, strict=enforced, enforced=parameters if enforced else None)
+
+
+def request(*messages: Message, **fields: Any) -> ChatRequest:
+    return ChatRequest(messages or (Message("user", "Go."),), "smollm2", **fields)
+
+
+def merged(pieces: list[Parsed]) -> list[Parsed]:
+    """Neighbouring pieces of text and of arguments as one."""
+    whole: list[Parsed] = []
+    for piece in pieces:
+        last = whole[-1] if whole else None
+        if isinstance(piece, Text) and isinstance(last, Text):
+            whole[-1] = Text(last.text + piece.text)
+        elif isinstance(piece, CallArguments) and isinstance(last, CallArguments):
+            whole[-1] = CallArguments(last.text + piece.text)
+        else:
+            whole.append(piece)
+    return whole
+
+
+def parse(parser: OutputParser, *chunks: str) -> list[Parsed]:
+    pieces = [piece for chunk in chunks for piece in parser.feed(chunk)]
+    return merged([*pieces, *parser.flush("stop")])
+
+
+def call(name: str, arguments: str) -> list[Parsed]:
+    return [CallBegin(name), CallArguments(arguments), CallFinished()]
