@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
 	&& { echo $$python; break; }; done)
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# pip's progress bars on a terminal, nothing but faults elsewhere.
+PIP_INSTALL = $(BIN)/python -m pip install $$(test -t 1 || echo --quiet) --disable-pip-version-check
 # What follows `make serve ARGS=`, such as ARGS="--http-port 9100".
 ARGS ?=
 
@@ -32,8 +34,8 @@ $(INSTALLED): pyproject.toml requirements-shipped.txt
 	@PYTHONPATH=backend:client $(PYTHON) -m heptagram_backend.server.preflight
 	@echo "Installing into .venv with $$($(PYTHON) --version); about 2.5 GB, a few minutes the first time"
 	@$(PYTHON) -m venv .venv || { echo "python3 -m venv failed: install it (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-shipped.txt
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@$(PIP_INSTALL) --no-deps --requirement requirements-shipped.txt
 	@touch $@
 
 check: $(INSTALLED)

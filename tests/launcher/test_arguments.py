@@ -1,0 +1,77 @@
+"""The flags of ``heptagram serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heptagram_backend.server.arguments import parse_arguments
+from heptagram_backend.server.process import Address
+from heptagram_backend.server.repository import Overrides
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    options = parse_arguments([])
+    assert options.address == Address(host="127.0.0.1", grpc_port=8001, http_port=8000, metrics_port=8002)
+    assert (options.model, options.model_repository, options.openai_port, options.demo) == (None, None, None, False)
+    assert not options.overrides
+
+
+def test_flags_become_values_of_the_release() -> None:
+    flags = ["--model", "m", "--served-model-name", "n", "--max-model-len", "512", "--max-num-seqs", "2"]
+    flags += ["--device", "cpu", "--generate-config", '{"max_tokens": 9, "temperature": 0}']
+    flags += ["--speculative-config", '{"method": "none", "num_speculative_tokens": 0}', "--openai-port", "9000"]
+    options = parse_arguments(flags)
+    assert options.overrides == Overrides(
+        release={"default_max_tokens": 9, "served_model_name": "n"},
+        engine={
+            "max_model_len": 512,
+            "max_num_seqs": 2,
+            "device": "cpu",
+            "drafts": "none",
+            "num_speculative_tokens": 0,
+        },
+    )
+    assert options.openai_port == 9000
+
+
+def test_a_demo_takes_free_ports_unless_told() -> None:
+    address = parse_arguments(["--demo", "--http-port", "8123"]).address
+    assert address.http_port == 8123
+    assert (address.grpc_port, address.metrics_port) != (8001, 8002)
+
+
+def test_wildcard_hosts_are_reached_through_loopback() -> None:
+    address = parse_arguments(["--host", "0.0.0.0"]).address
+    assert (address.grpc_url, address.http_url) == ("127.0.0.1:8001", "127.0.0.1:8000")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--block-size", "32"], "--block-size: not supported by the engine yet"),
+        (["--enable-prefix-caching"], "--enable-prefix-caching: not supported"),
+        (["--max-num-batched-tokens", "1", "--long-prefill-token-threshold", "2"], "--long-prefill-token-threshold"),
+        (["--model", "a", "--model-repository", "b"], "not allowed with"),
+        (["--model-repository", "b", "--max-num-seqs", "2"], "served as it is"),
+        (["--speculative-config", "{"], "--speculative-config: not JSON"),
+        (["--speculative-config", "[]"], "must be a JSON object"),
+        (["--speculative-config", '{"model": "x"}'], "unknown key 'model'; known are method"),
+        (["--speculative-config", '{"method": "x"}'], "method must be one of auto"),
+        (["--speculative-config", '{"num_speculative_tokens": 8}'], "0 to 7"),
+        (["--speculative-config", '{"num_speculative_tokens": true}'], "0 to 7"),
+        (["--generate-config", '{"temperature": 1}'], "sampling is not supported yet"),
+        (["--generate-config", '{"max_tokens": 0}'], "at least 1"),
+        (["--device", "tpu"], "invalid choice"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(flags: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments(flags)
+    assert caught.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_paths_stay_as_given() -> None:
+    assert parse_arguments(["--model-repository", "x/y"]).model_repository == Path("x/y")
