@@ -177,9 +177,12 @@ def _check_options(config: Any, *, dtype: str, max_model_len: int, prefill_chunk
 
 
 def _load_model(checkpoint: Path, dtype: torch.dtype) -> Any:
-    model = AutoModelForCausalLM.from_pretrained(
-        checkpoint, dtype=dtype, attn_implementation=NAME, local_files_only=True, use_safetensors=True
-    )
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            checkpoint, dtype=dtype, attn_implementation=NAME, local_files_only=True, use_safetensors=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ReleaseError(f"checkpoint: {checkpoint}: its weights cannot be loaded ({error})") from error
     model.eval().requires_grad_(False)
     if can_pack(dtype):
         pack_linears(model)

@@ -1,0 +1,170 @@
+"""Our cache and attention under transformers' model code, against transformers alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from heptagram_backend.errors import ReleaseError
+from heptagram_backend.release import EngineOptions
+from heptagram_backend.targets import load_target
+from heptagram_backend.targets.transformers_target import TransformersTarget
+from heptagram_kernels.workspace import Workspace
+from tests.targets.tiny import FAMILIES, save_tiny
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny") / request.param, request.param)
+
+
+def make(checkpoint: Path, dtype: str = "float32", **changes: Any) -> TransformersTarget:
+    options: dict[str, Any] = {"dtype": dtype, "num_slots": 2, "max_model_len": 600}
+    return TransformersTarget(checkpoint, **(options | changes))
+
+
+def whole(checkpoint: Path, tokens: list[int]) -> Tensor:
+    """Logits [len(tokens), V] of transformers itself, without a cache."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32, attn_implementation="eager")
+    with torch.inference_mode():
+        logits: Tensor = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    return logits
+
+
+def draw(seed: int, length: int) -> list[int]:
+    tokens: list[int] = torch.randint(323, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return tokens
+
+
+def prefill(target: TransformersTarget, slot: int, tokens: list[int]) -> None:
+    for start in range(0, len(tokens), target.prefill_chunk):
+        target.prefill(slot=slot, start=start, token_ids=tokens[start : start + target.prefill_chunk])
+
+
+def step(target: TransformersTarget, slot: int, tokens: list[int], position: int) -> Tensor:
+    """Logits [8, V]; missing drafts are dead rows."""
+    row = torch.tensor([tokens + [0] * (8 - len(tokens))])
+    return target.forward(row, torch.tensor([position]), torch.tensor([slot]))[0]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.6)])
+@pytest.mark.parametrize("prompt", [0, 1, 63, 64, 65, 250, 577])
+def test_logits_are_those_of_transformers(checkpoint: Path, dtype: str, tolerance: float, prompt: int) -> None:
+    tokens = draw(prompt, prompt + 16)
+    expected = whole(checkpoint, tokens)
+    target = make(checkpoint, dtype)
+    prefill(target, 1, tokens[:prompt])
+    for position in (prompt, prompt + 8):
+        logits = step(target, 1, tokens[position : position + 8], position).float()
+        assert torch.allclose(logits, expected[position : position + 8], atol=tolerance), prompt
+
+
+def test_rejected_rows_are_rewritten(checkpoint: Path) -> None:
+    """Each step keeps three of its eight rows; the other five are rewritten by the next one."""
+    tokens = draw(1, 60)
+    expected = whole(checkpoint, tokens)
+    target = make(checkpoint)
+    for position in range(0, 50, 3):
+        rejected = draw(position, 5)
+        logits = step(target, 0, tokens[position : position + 3] + rejected, position)
+        assert torch.allclose(logits[:3], expected[position : position + 3], atol=1e-4)
+
+
+def test_every_position_up_to_the_last(checkpoint: Path) -> None:
+    target = make(checkpoint, max_model_len=256)
+    tokens = draw(2, 256)
+    prefill(target, 0, tokens[:-1])
+    assert torch.allclose(step(target, 0, tokens[-1:], 255)[0], whole(checkpoint, tokens)[-1], atol=1e-4)
+    with pytest.raises(ValueError, match=r"positions: must be 0 to 255"):
+        step(target, 0, tokens[-1:], 256)
+    with pytest.raises(ValueError, match="keep it within max_model_len = 256"):
+        target.prefill(slot=0, start=256, token_ids=[1])
+
+
+def test_an_overflow_does_not_outlive_its_sequence(checkpoint: Path) -> None:
+    """0 x NaN is NaN: masked rows of a spoiled slot must not reach the next sequence in it."""
+    target = make(checkpoint)
+    tokens = draw(3, 40)
+    prefill(target, 0, tokens[:30])
+    clean = step(target, 0, tokens[30:38], 30).clone()
+    weight = target._model.model.embed_tokens.weight
+    with torch.inference_mode():
+        saved = weight[7].clone()
+        weight[7] = float("nan")
+        prefill(target, 0, [7] * 300)
+        assert step(target, 0, [7], 300).isnan().all()
+        weight[7] = saved
+    prefill(target, 0, tokens[:30])
+    assert torch.equal(step(target, 0, tokens[30:38], 30), clean)
+
+
+def test_the_cache_lies_in_the_callers_workspace(checkpoint: Path) -> None:
+    workspace = Workspace()
+    make(checkpoint, workspace=workspace, max_model_len=256)
+    # 2 layers x keys and values x 2 slots x 2 heads x 512 rows (256 + 8, in buckets) x 16 numbers of 4 bytes.
+    assert workspace.nbytes == 2 * 2 * 2 * 2 * 512 * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ((torch.zeros(2, 8, dtype=torch.int64), torch.zeros(1), torch.zeros(1)), r"token_ids: got \[2, 8\]"),
+        ((torch.zeros(2, 8, dtype=torch.int64), torch.zeros(2), torch.zeros(2)), "slots: must be distinct"),
+        ((torch.zeros(1, 8, dtype=torch.int64), torch.zeros(1), torch.full((1,), 2)), "slots: .* below 2"),
+    ],
+)
+def test_wrong_steps_are_refused(checkpoint: Path, place: tuple[Tensor, Tensor, Tensor], message: str) -> None:
+    tokens, positions, slots = place
+    with pytest.raises(ValueError, match=message):
+        make(checkpoint).forward(tokens, positions.long(), slots.long())
+
+
+def test_load_target_follows_the_release(checkpoint: Path) -> None:
+    options = EngineOptions(dtype="float32", max_num_seqs=3, max_model_len=128)
+    target = load_target(options, checkpoint)
+    assert (target.num_slots, target.max_model_len, target.vocab_size, target.prefill_chunk) == (3, 128, 323, 64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "float16"}, r"engine\.dtype: 'float16'; choose bfloat16 or float32"),
+        ({"max_model_len": 5000}, r"engine\.max_model_len: 5000 exceeds the checkpoint's 1024"),
+        ({"prefill_chunk": 100}, r"engine\.prefill_chunk: 100"),
+    ],
+)
+def test_wrong_options_are_refused(checkpoint: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ReleaseError, match=message):
+        make(checkpoint, **changes)
+
+
+def test_an_unknown_device_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(ReleaseError, match=r"engine\.device: 'tpu'; targets run on cpu"):
+        load_target(EngineOptions(device="tpu"), checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, "sliding-window layers"),
+        ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rope type 'dyna"),
+    ],
+)
+def test_checkpoints_that_break_the_promise_are_refused(
+    tmp_path: Path, family: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ReleaseError, match=message):
+        make(save_tiny(tmp_path, family, **changes))
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="is no checkpoint that transformers reads"):
+        make(tmp_path)
+    (save_tiny(tmp_path, "llama") / "model.safetensors").unlink()
+    with pytest.raises(ReleaseError, match="its weights cannot be loaded"):
+        make(tmp_path)
