@@ -100,9 +100,9 @@ def _follow(progress: Progress, line: str) -> None:
 
 
 def _serve(server: ServerProcess) -> int:
-    sys.stdout.write(_first_request(server.address, server.log))
-    sys.stdout.flush()
     try:
+        sys.stdout.write(_first_request(server.address, server.log))
+        sys.stdout.flush()
         while server.poll() is None:
             time.sleep(0.2)
     except KeyboardInterrupt:

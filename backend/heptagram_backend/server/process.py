@@ -9,7 +9,8 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ SHARED_MEMORY = Path("/dev/shm")
 EXIT_TIMEOUT_S = 30
 _POLL_S = 0.1
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -84,6 +86,7 @@ class ServerProcess:
         segments = f"heptagram-{os.getpid()}-{secrets.token_hex(4)}-"
         command = [str(install.binary), *_options(runtime, repository, address, segments)]
         libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         parent = os.getpid()
 
         def die_with_parent() -> None:
@@ -149,9 +152,9 @@ class ServerProcess:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             pass  # what is still there is killed below
         finally:
-            _kill_group(self.pid)
-            self._process.wait()
-            _remove_segments(self._segments)
+            with _signals_blocked():
+                _kill_group(self._process)
+                _remove_segments(self._segments)
 
     def __enter__(self) -> Self:
         return self
@@ -201,15 +204,28 @@ def _options(runtime: Runtime, repository: Path, address: Address, segments: str
     ]
 
 
-def _kill_group(group: int, *, timeout_s: float = 5.0) -> None:
-    """Kill what is left of the server's session and wait until it is gone."""
+def _kill_group(process: subprocess.Popen[bytes], *, timeout_s: float = 5.0) -> None:
+    """Kill what is left of the server's session, and reap it: orphaned stubs have become our children."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
-            os.killpg(group, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            return
-        time.sleep(0.02)
+            break
+        process.wait()
+        with suppress(ChildProcessError):
+            os.waitpid(-process.pid, os.WNOHANG)
+        time.sleep(0.01)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Let an impatient second or third Ctrl-C wait until the block is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _remove_segments(prefix: str) -> None:
