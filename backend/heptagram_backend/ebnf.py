@@ -1,4 +1,4 @@
-r"""JSON grammars as text: made safe, and checked for a finite sentence. Pure text, no grammar library.
+r"""JSON grammars as text: read, made safe, and checked for a finite sentence. No grammar library.
 
 XGrammar 0.2.7 writes a JSON Schema as EBNF, one rule a line. A strict server may not generate all that this admits:
 
@@ -12,10 +12,13 @@ XGrammar 0.2.7 writes a JSON Schema as EBNF, one rule a line. A strict server ma
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Set
+from functools import lru_cache
 from typing import Final
 
 from heptagram_backend.errors import EngineError
+
+Rules = Mapping[str, str]  # bodies by name; "root" is the start
 
 # Every character of a JSON string that needs no escape. Subtle: the ranges are cut where UTF-8's second byte changes
 # its limits; over one wide range the library takes overlong forms and leaves out U+D000 to U+D7FF.
@@ -38,30 +41,54 @@ _RULES: Final = {
     "basic_number": f'{_INTEGER} ("" | "." [0-9]{{1, 32}}) ("" | {_EXPONENT})',
 }
 
-_RULE: Final = re.compile(r"^(\w+) ::= (.*)$", re.MULTILINE)
 _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
 _CLASS: Final = r"\[(?:[^\]\\]|\\.)*\]"
+_NAME: Final = r"[\w.-]+"
+_RULE: Final = re.compile(rf"^({_NAME}) ::= (.*)$", re.MULTILINE)
 _LITERAL_OR_CLASS: Final = re.compile(f"{_LITERAL}|{_CLASS}")
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-f]{2})|.)")
 _TOKEN: Final = re.compile(
-    rf"\s*(?:(?P<terminal>{_LITERAL}|{_CLASS}|Regex\({_LITERAL}[^)]*\))|(?P<rule>\w+)"
-    r"|(?P<repeat>\{\d+[^}]*\}|[*?+])|(?P<open>\(=?)|(?P<bar>\|)|(?P<close>\)))"
+    rf"\s*(?:(?P<terminal>{_LITERAL}|{_CLASS}|Regex\({_LITERAL}[^)]*\))|(?P<repeat>\{{\d+[^}}]*\}}|[*?+])"
+    rf"|(?P<rule>{_NAME})|(?P<open>\(=?)|(?P<bar>\|)|(?P<close>\)))"
 )
 
 
-def harden(grammar: str) -> str:
-    """Rewrite the JSON grammar that XGrammar made of a schema so that it admits nothing but well-formed UTF-8 JSON.
+def read(grammar: str) -> Rules:
+    """The rules of a grammar as XGrammar prints it."""
+    return {match[1]: match[2] for match in _RULE.finditer(grammar)}
+
+
+def write(rules: Rules) -> str:
+    return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+
+
+def literal(text: str) -> str:
+    """``text`` as a terminal."""
+    plain = (char if char.isascii() and char.isprintable() and char not in '"\\' else None for char in text)
+    return '"' + "".join(char or rf"\U{ord(text[place]):08x}" for place, char in enumerate(plain)) + '"'
+
+
+def renamed(body: str, name: Callable[[str], str]) -> str:
+    """``body`` with ``name`` applied to each rule that it refers to."""
+    return _TOKEN.sub(lambda token: f" {name(token['rule'])}" if token["rule"] else token[0], body)
+
+
+def harden(rules: Rules) -> Rules:
+    """Rewrite the rules that XGrammar made of a JSON Schema so that they admit nothing but well-formed UTF-8 JSON.
 
     Raises:
-        EngineError: the text is not of the known form (another library version).
+        EngineError: the rules are not of the known form (another library version).
     """
-    rules = {match[1]: match[2] for match in _RULE.finditer(grammar)}
     if missing := _RULES.keys() - rules.keys():
         raise EngineError(
             f"the grammar library writes no rule {', '.join(sorted(missing))}; install the pinned version"
         )
-    hardened = {name: _LITERAL_OR_CLASS.sub(_safe, body) for name, body in rules.items()} | _RULES
-    return "".join(f"{name} ::= {body}\n" for name, body in hardened.items())
+    return {name: _safe_body(body) for name, body in rules.items()} | _RULES
+
+
+@lru_cache(maxsize=1024)  # most rules of two schemas are the same
+def _safe_body(body: str) -> str:
+    return _LITERAL_OR_CLASS.sub(_safe, body)
 
 
 def _safe(match: re.Match[str]) -> str:
@@ -73,10 +100,9 @@ def _safe(match: re.Match[str]) -> str:
     return _CLASSES[text]
 
 
-def is_productive(grammar: str, root: str = "root") -> bool:
-    """Whether ``root`` derives any finite text. A fixed point over the rules, least first."""
-    rules = {match[1]: match[2] for match in _RULE.finditer(grammar)}
-    known: set[str] = set()
+def is_productive(rules: Rules, root: str = "root") -> bool:
+    """Whether ``root`` derives any finite text. A fixed point over the rules, from those of plain JSON, which do."""
+    known = {name for name in rules if name.startswith("basic_")}
     while root not in known:
         found = {name for name, body in rules.items() if name not in known and _Body(body).derives(known)}
         if not found:
@@ -88,13 +114,13 @@ def is_productive(grammar: str, root: str = "root") -> bool:
 class _Body:
     """One rule's body, read once from left to right: a sequence is *and*, ``|`` is *or*, a repeat from 0 is true."""
 
-    __slots__ = ("_known", "_text", "_token")
+    __slots__ = ("_known", "_token", "_tokens")
 
     def __init__(self, body: str) -> None:
         tokens = list(_TOKEN.finditer(body))
         if sum(len(token[0]) for token in tokens) != len(body.rstrip()):
             raise EngineError(f"the grammar library writes an unknown form: {body[:80]!r}")
-        self._text = iter([(token.lastgroup, token[token.lastgroup or 0]) for token in tokens])
+        self._tokens = iter([(token.lastgroup, token[token.lastgroup or 0]) for token in tokens])
         self._known: Set[str] = frozenset()
         self._token: tuple[str | None, str] = (None, "")
 
@@ -104,7 +130,7 @@ class _Body:
         return self._alternatives()
 
     def _next(self) -> None:
-        self._token = next(self._text, (None, ""))
+        self._token = next(self._tokens, (None, ""))
 
     def _alternatives(self) -> bool:
         value = self._sequence()

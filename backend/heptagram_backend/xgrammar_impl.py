@@ -1,8 +1,7 @@
 """Grammars by XGrammar; the only module that imports it.
 
 JSON inside a constraint is *canonical*: one space after ``,`` and ``:``, none elsewhere, properties in declared order.
-So nothing can go on writing blanks, and the text between two values is forced. XGrammar's structural tags cannot ask
-for it; each plain ``json_schema`` node is therefore lowered to a grammar of its own before it is compiled.
+So nothing can go on writing blanks, and the text between two values is forced.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ import xgrammar
 from numpy.typing import NDArray
 
 from heptagram_backend.constraint import ConstraintSpec
-from heptagram_backend.ebnf import harden, is_productive
+from heptagram_backend.ebnf import Rules, harden, is_productive, read, write
 from heptagram_backend.errors import RequestError
+from heptagram_backend.lowering import lower
 from heptagram_wire import errors as codes
 
 # "[12:00:00] /project/cpp/file.cc:123: Check failed: (...) is false: "
@@ -100,9 +100,9 @@ class XGrammarFactory:
     def _translate(self, spec: ConstraintSpec) -> Any:
         match spec.kind:
             case "structural_tag":
-                return self._compiler.compile_structural_tag(json.dumps(_lower(json.loads(spec.source))))
+                return self._compiler.compile_structural_tag(json.dumps(lower(json.loads(spec.source), _json_rules)))
             case "json_schema":
-                return self._compiler.compile_grammar(_canonical_json(spec.source))
+                return self._compiler.compile_grammar(write(_json_rules(spec.source)))
             case "regex":
                 return self._compiler.compile_regex(spec.source)
             case "ebnf":
@@ -216,23 +216,17 @@ def _writable(vocabulary: Sequence[bytes]) -> frozenset[int]:
     return frozenset(token for token, text in enumerate(vocabulary) if text)
 
 
-def _lower(node: Any) -> Any:
-    """Put a canonical grammar in the place of each plain ``json_schema`` node of a structural tag."""
-    if isinstance(node, list):
-        return [_lower(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if node.get("type") == "json_schema" and node.get("style", "json") == "json":
-        return {"type": "grammar", "grammar": _canonical_json(json.dumps(node["json_schema"]))}
-    return {key: _lower(value) for key, value in node.items()}
+def _json_rules(schema: str) -> Rules:
+    """The canonical grammar of a JSON Schema.
 
-
-def _canonical_json(schema: str) -> str:
+    Raises:
+        RequestError: no finite value satisfies it.
+    """
     written = xgrammar.Grammar.from_json_schema(schema, any_whitespace=False, separators=(", ", ": "))
-    grammar = harden(str(written))
-    if not is_productive(grammar):
+    rules = harden(read(str(written)))
+    if not is_productive(rules):
         raise _admits_nothing()
-    return grammar
+    return rules
 
 
 def _admits_nothing() -> RequestError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heptagram_backend.ebnf import harden, is_productive
+from heptagram_backend.ebnf import harden, is_productive, literal, read, renamed, write
 from heptagram_backend.errors import EngineError
 
 BASIC = "basic_escape ::= a\nbasic_integer ::= a\nbasic_number ::= a\n"
@@ -28,26 +28,40 @@ BASIC = "basic_escape ::= a\nbasic_integer ::= a\nbasic_number ::= a\n"
     ],
 )
 def test_productivity(grammar: str, productive: bool) -> None:
-    assert is_productive(grammar) is productive
+    assert is_productive(read(grammar)) is productive
 
 
 def test_literals_that_look_like_classes_stay() -> None:
-    literal = r'root ::= ("\"[^\\\"\\\\\\r\\n]\"" [^\"\\\r\n])'
-    hardened = harden(literal + "\n" + BASIC).splitlines()[0]
-    assert hardened.startswith(r'root ::= ("\"[^\\\"\\\\\\r\\n]\"" [ !#-')
+    kept = r'root ::= ("\"[^\\\"\\\\\\r\\n]\"" [^\"\\\r\n])'
+    hardened = harden(read(kept + "\n" + BASIC))["root"]
+    assert hardened.startswith(r'("\"[^\\\"\\\\\\r\\n]\"" [ !#-')
 
 
 def test_escapes_end_where_they_were_meant_to() -> None:
-    hardened = harden('root ::= ("\\xb0C" "\\\\xb0" [\\xe9-\\xfa])\n' + BASIC).splitlines()[0]
-    assert hardened == 'root ::= ("\\u00b0C" "\\\\xb0" [\\u00e9-\\u00fa])'
+    hardened = harden(read('root ::= ("\\xb0C" "\\\\xb0" [\\xe9-\\xfa])\n' + BASIC))
+    assert hardened["root"] == '("\\u00b0C" "\\\\xb0" [\\u00e9-\\u00fa])'
 
 
 @pytest.mark.parametrize("grammar", ["root ::= [^x]\n" + BASIC, 'root ::= "a"\n'])
 def test_another_library_version_is_refused(grammar: str) -> None:
     with pytest.raises(EngineError, match="pinned version"):
-        harden(grammar)
+        harden(read(grammar))
 
 
 def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(EngineError, match="unknown form"):
-        is_productive("root ::= TagDispatch(<a>)")
+        is_productive({"root": "TagDispatch(<a>)"})
+
+
+def test_reading_and_writing_are_inverse() -> None:
+    rules = {"root": '(defs_a-b "x ::= y" | "")', "defs_a-b": "[a-z]{1, 2}"}
+    assert read(write(rules)) == rules
+
+
+def test_renaming_touches_references_only() -> None:
+    body = renamed(r'(a "a" [a]{1, 2} Regex("a", json_string=true) | a-b*) (=(a))', lambda name: f"<{name}>")
+    assert body == r'( <a> "a" [a]{1, 2} Regex("a", json_string=true) | <a-b>*) (=( <a>))'
+
+
+def test_a_literal_needs_no_care() -> None:
+    assert literal('a"\\\n°') == r'"a\U00000022\U0000005c\U0000000a\U000000b0"'
