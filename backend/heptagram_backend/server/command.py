@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from heptagram_backend.checkpoint import EMBEDDED_PREFIX, resolve
 from heptagram_backend.errors import LaunchError, ReleaseError
@@ -67,24 +67,38 @@ def serve(options: ServeOptions) -> int:
 
 def _prepare(options: ServeOptions, progress: Progress) -> tuple[Path, int]:
     """The repository to serve, all its checkpoints ready, and the compute threads of its engines."""
-    repository = options.model_repository or _own_repository(options)
+    repository = options.model_repository or _own_repository(options, progress)
     models_of(repository)
     releases = releases_of(repository)
     for checkpoint in sorted({release.checkpoint for release in releases.values()}):
-        progress.say(f"checking checkpoint {checkpoint}")
-        resolve(checkpoint, report=lambda text: _say_alone(progress, text))
+        _resolve(checkpoint, progress)
     return repository, max((release.engine.threads for release in releases.values()), default=1)
 
 
-def _own_repository(options: ServeOptions) -> Path:
+def _resolve(checkpoint: str, progress: Progress) -> Path:
+    progress.say(f"checking checkpoint {checkpoint}")
+    return resolve(checkpoint, report=lambda text: _say_alone(progress, text))
+
+
+def _own_repository(options: ServeOptions, progress: Progress) -> Path:
+    """The project's repository, or a copy of it for another checkpoint or with other values."""
     source, overrides = project_repository(), options.overrides
     if options.model is not None:
-        path = Path(options.model).expanduser().absolute()
-        checkpoint = options.model if options.model.startswith(EMBEDDED_PREFIX) else str(path)
-        defaults = {"served_model_name": path.stem if path.suffix == ".gguf" else path.name}
-        release = {**defaults, **overrides.release, "checkpoint": checkpoint, "vocabulary": None}
-        overrides = Overrides(release=release, engine=overrides.engine)
+        overrides = Overrides(release={**_model(options.model, progress), **overrides.release}, engine=overrides.engine)
     return write_repository(source, overrides) if overrides else source
+
+
+def _model(model: str, progress: Progress) -> dict[str, Any]:
+    """The values of a release that serves ``model``."""
+    from heptagram_backend.tokenizer import CheckpointTokenizer  # takes a second, and only this needs it
+
+    path = Path(model).expanduser().absolute()
+    embedded = model.startswith(EMBEDDED_PREFIX)
+    return {
+        "served_model_name": path.stem if path.suffix == ".gguf" else path.name,
+        "checkpoint": model if embedded else str(path),
+        "vocabulary": CheckpointTokenizer(_resolve(model, progress)).vocabulary_hash,
+    }
 
 
 def _say_alone(progress: Progress, text: str) -> None:

@@ -13,9 +13,11 @@ _LAST_LINES = 15
 _LOADING = re.compile(r'"loading: (\S+?)(?::\d+)?"')
 _LOADED = re.compile(r"successfully loaded '([^']+)'")
 _OURS = re.compile(r"heptagram: (.*?)\"?$")
-_FAULT = re.compile(r"failed to load '|Failed to create instance|^error:|Traceback|Error: ")
-# Said on every machine without a GPU; it means nothing.
-_NOISE = re.compile(r"CudaDriverHelper|cuda|CUDA|NVML|GPU|pinned")
+_FAULT = re.compile(r"failed to load '\S+' version|^error:|^Traceback|Error: ")
+# Tables of options, and what Triton says on every machine without a GPU.
+_NOISE = re.compile(r"^[+|]|^\s*$|CudaDriverHelper|CUDA|NVML|GPU|pinned|Timeout \d+: Found")
+# The head of a line of Triton's log: level and date, time, process, place.
+_HEAD = re.compile(r"^[IWEF]\d{4} \S+ \d+ \S+\] ")
 
 
 def new_log() -> Path:
@@ -56,9 +58,10 @@ def status_of(line: str) -> str | None:
 
 def failure_report(path: Path) -> str:
     """The lines of a log that name a fault, its last lines, and where the rest is."""
-    lines = [line.rstrip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
-    last = lines[-_LAST_LINES:]
-    faults = [line for line in lines[:-_LAST_LINES] if _FAULT.search(line) and not _NOISE.search(line)]
-    shown = [*faults[:_LAST_LINES], *last]
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = [_HEAD.sub("", line.rstrip()) for line in text.splitlines() if not _NOISE.search(line)]
+    faults = [line for line in lines[:-_LAST_LINES] if _FAULT.search(line)]
+    shown = [*faults[:_LAST_LINES], *lines[-_LAST_LINES:]]
     # Triton writes a Python traceback as one line with escaped line breaks.
-    return "\n".join([f"  {line}" for line in "\n".join(shown).replace("\\n", "\n").splitlines()] + [f"log: {path}"])
+    readable = "\n".join(shown).replace("\\n", "\n").splitlines()
+    return "\n".join([*(f"  {line}" for line in readable if line.strip()), f"log: {path}"])
