@@ -1,8 +1,10 @@
 # Needs make and Python 3.11 or 3.12 with venv; everything else goes into .venv.
 
-PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for python in python3 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null \
 	&& { echo $$python; break; }; done)
+endif
 BIN := .venv/bin
 INSTALLED := .venv/installed
 # pip's progress bars on a terminal, nothing but faults elsewhere.

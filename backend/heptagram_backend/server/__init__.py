@@ -1,0 +1,1 @@
+"""``heptagram serve``: finds, prepares, starts, watches and stops the real tritonserver."""
