@@ -1,0 +1,74 @@
+"""JSON Schema before it becomes a grammar: normalise it, refuse what cannot be enforced, bound what it costs.
+
+The compiler behind (XGrammar) ignores many keywords silently. So this is an allow-list: :func:`walk` writes a schema in
+a few forms that are enforced exactly, or raises with the place and what to write instead. It may narrow (never widen)
+what the caller's schema admits:
+
+- properties come in declared order, undeclared ones are not generated; an object that declares none is a free map;
+- a keyword without ``type`` narrows to the type that it speaks of; ``nullable`` is no keyword, null stays out;
+- strings under a ``pattern``, ``format`` or length: no ``\\u`` escapes; of lengths beyond a few, no escapes at all;
+- bounded numbers have no exponent and at most six decimals.
+
+The result is for the grammar alone: its patterns speak about JSON text, not about values. Validate finished values
+with the caller's own schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heptagram_backend.schema.limits import Budget, SchemaLimits
+from heptagram_backend.schema.place import Place
+from heptagram_backend.schema.prune import circular, prune
+from heptagram_backend.schema.walker import Walker
+
+__all__ = ["Budget", "SchemaLimits", "walk", "walk_parameters"]
+
+
+def walk(schema: Any, param: str, budget: Budget | None = None) -> dict[str, Any]:
+    """The enforced form of ``schema``, which the request field ``param`` holds.
+
+    Args:
+        schema: what the caller declared, as parsed JSON.
+        param: the request field, for errors.
+        budget: the request's; several schemas of one request share it.
+
+    Raises:
+        RequestError: ``unsupported_schema``, ``invalid_value`` (no JSON Schema) or ``too_large``, with the place.
+    """
+    place = Place(param)
+    walker = Walker(schema, place, budget or Budget())
+    root = walker.run()
+    pruned = prune(root, walker.definitions)
+    if pruned is None:
+        where, reason = walker.dead_ends[0] if walker.dead_ends else (place, "every value would have to be endless")
+        raise where.refuse(f"{reason}, so no value satisfies the schema; correct it")
+    root, definitions = pruned
+    if circular(definitions):
+        raise place.refuse("a `$ref` leads back to itself without an object or array in between; correct it")
+    return root | ({"$defs": definitions} if definitions else {})
+
+
+def walk_parameters(schema: dict[str, Any], param: str, budget: Budget | None = None) -> dict[str, Any]:
+    """The enforced form of a tool's ``parameters``: an object, and without declared properties the empty one.
+
+    Raises:
+        RequestError: as :func:`walk`, and where the root may be something else than an object.
+    """
+    bare = schema.keys().isdisjoint(("properties", "required", "additionalProperties", "minProperties", "$ref"))
+    if bare and schema.keys().isdisjoint(("anyOf", "oneOf", "allOf", "enum", "const")):
+        schema = {**schema, "type": schema.get("type", "object"), "properties": {}}
+    walked = walk(schema, param, budget)
+    if not _is_object(walked, walked.get("$defs", {})):
+        raise Place(param).refuse('the parameters of a tool must be an object; write "type": "object"')
+    return walked
+
+
+def _is_object(node: dict[str, Any], definitions: dict[str, Any]) -> bool:
+    """Do all branches at the root admit objects only? References are followed; they are not circular."""
+    if "$ref" in node:
+        return _is_object(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
+    if "anyOf" in node:
+        return all(_is_object(branch, definitions) for branch in node["anyOf"])
+    values = [node["const"]] if "const" in node else node.get("enum")
+    return all(isinstance(value, dict) for value in values) if values is not None else node.get("type") == "object"

@@ -1,0 +1,75 @@
+"""Strings: ``pattern``, ``format`` and lengths become one regular expression over JSON text.
+
+XGrammar's own length limit lets raw control characters through, its ``pattern`` pastes a quote as it stands (the value
+then ends early), and of a pattern beside a length or a format only one holds. None of that is used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heptagram_backend.schema.formats import FORMATS
+from heptagram_backend.schema.limits import Budget
+from heptagram_backend.schema.numbers import natural
+from heptagram_backend.schema.place import Place
+from heptagram_backend.schema.regex import ANY, Node, PatternError, parse
+from heptagram_backend.schema.render import cost, counted, pattern, with_lengths
+from heptagram_wire import errors as codes
+
+
+def string(schema: Mapping[str, Any], place: Place, budget: Budget) -> dict[str, Any] | None:
+    """The enforced form of a string's keywords; ``None`` when no string satisfies them.
+
+    Raises:
+        RequestError: a keyword or their combination cannot be enforced.
+    """
+    tree = _language(schema, place, budget)
+    low = natural(schema, "minLength", place) or 0
+    high = natural(schema, "maxLength", place)
+    if tree is ANY and low == 0 and high is None:
+        return {"type": "string"}
+    budget.count(place / "minLength", low, budget.limits.min_length, "characters at least")
+    if high is not None and high < low:
+        return None
+    if tree is ANY and high is not None:
+        high = max(low, min(high, budget.limits.max_length))
+    bounded = with_lengths(tree, low, high)
+    if bounded is None:
+        raise place.refuse(
+            "a length beside this `pattern` or `format` cannot be enforced; put the length into the pattern "
+            "(such as ^[a-z]{1,20}$) or leave it out"
+        )
+    budget.pattern(place, cost(bounded))
+    text = pattern(bounded)
+    if text is None:
+        return None
+    if counted(bounded):
+        budget.bounded_string(place, text)
+    return {"type": "string", "pattern": text}
+
+
+def _language(schema: Mapping[str, Any], place: Place, budget: Budget) -> Node:
+    written, name = schema.get("pattern"), schema.get("format")
+    if written is not None and name is not None:
+        raise place.refuse("`pattern` and `format` together cannot be enforced; keep one of them")
+    if name is not None:
+        if not isinstance(name, str):
+            raise (place / "format").invalid("must be a string")
+        if name not in FORMATS:
+            raise (place / "format").refuse(
+                f"format {name[:40]!r} is not known; write a `pattern`, or leave it out (known: {', '.join(FORMATS)})"
+            )
+        return parse(FORMATS[name])
+    if written is None:
+        return ANY
+    here = place / "pattern"
+    if not isinstance(written, str):
+        raise here.invalid("must be a string")
+    limit = budget.limits.pattern_characters
+    if len(written) > limit:
+        raise here.refuse(f"longer than {limit} characters", code=codes.TOO_LARGE)
+    try:
+        return parse(written)
+    except PatternError as error:
+        raise here.refuse(f"the pattern cannot be enforced: {error}") from None

@@ -1,0 +1,176 @@
+"""The walk over one schema. It writes a smaller schema that XGrammar enforces exactly, or refuses.
+
+What comes out holds only these forms, none with siblings: ``{}``; a ``type`` with its own checked keywords; ``const``
+or ``enum``; ``anyOf``; ``$ref`` to ``#/$defs/dN``. Every value that it admits is valid for the caller's schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import Any, Final
+
+from heptagram_backend.schema import containers, numbers
+from heptagram_backend.schema.disjoint import exclusive
+from heptagram_backend.schema.enums import enumerated
+from heptagram_backend.schema.keywords import assertions, types
+from heptagram_backend.schema.limits import Budget
+from heptagram_backend.schema.merge import closes_over, merge
+from heptagram_backend.schema.place import Place
+from heptagram_backend.schema.pointer import follow
+from heptagram_backend.schema.strings import string
+
+Node = dict[str, Any]
+NEVER: Final[Node] = {"enum": []}  # nothing satisfies it; removed by `prune`
+
+
+class Walker:
+    """One walk. ``definitions`` fills with the targets of references; ``dead_ends`` says where nothing can stand."""
+
+    def __init__(self, root: Any, place: Place, budget: Budget) -> None:
+        self.budget = budget
+        self.definitions: dict[str, Node] = {}
+        self.dead_ends: list[tuple[Place, str]] = []
+        self._root = root
+        self._place = place
+        self._names: dict[tuple[str, ...], str] = {}
+
+    def run(self) -> Node:
+        """Walk the schema and, one after the other, everything that it refers to."""
+        root = self.node(self._root, self._place, 0)
+        walked = 0
+        while walked < len(self._names):
+            keys = list(self._names)[walked]
+            place = Place(self._place.param, keys)
+            target = self._root if not keys else follow(self._root, _pointer(keys), place)[1]
+            self.definitions[self._names[keys]] = self.node(target, place, 0)
+            walked += 1
+        return root
+
+    def node(self, schema: Any, place: Place, depth: int) -> Node:
+        """The enforced form of one subschema."""
+        self.budget.node(place, depth)
+        if isinstance(schema, bool):
+            return {} if schema else self.never(place, "`false` admits nothing")
+        if not isinstance(schema, dict):
+            raise place.invalid("a schema must be an object, true or false")
+        asserted = assertions(schema, place)
+        if asserted.keys() == {"$ref"}:
+            return self._reference(asserted["$ref"], place)
+        if asserted.keys() == {"allOf"} and len(_branches(asserted, "allOf", place)) == 1:
+            return self.node(asserted["allOf"][0], place / "allOf" / 0, depth + 1)
+        flat = self._flat(asserted, place, depth)
+        return self.never(place, "the schemas exclude each other") if flat is None else self._union(flat, place, depth)
+
+    def never(self, place: Place, reason: str) -> Node:
+        self.dead_ends.append((place, reason))
+        return NEVER
+
+    def _reference(self, reference: Any, place: Place) -> Node:
+        keys, _ = follow(self._root, reference, place)
+        name = self._names.setdefault(keys, f"d{len(self._names)}")
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _flat(self, asserted: Mapping[str, Any], place: Place, depth: int) -> dict[str, Any] | None:
+        """Without ``$ref`` and ``allOf``: what they demand is joined in. ``None`` when nothing satisfies all."""
+        self.budget.node(place, depth)
+        flat: dict[str, Any] | None = {key: asserted[key] for key in asserted if key not in ("$ref", "allOf")}
+        parts: list[tuple[Place, Any]] = []
+        if "$ref" in asserted:
+            keys, target = follow(self._root, asserted["$ref"], place)
+            parts.append((Place(place.param, keys), target))
+        if "allOf" in asserted:
+            parts += [(place / "allOf" / i, part) for i, part in enumerate(_branches(asserted, "allOf", place))]
+        for where, part in parts:
+            joined = self._opened(part, where, depth + 1)
+            if joined is None or flat is None:
+                return None
+            closes_over(joined, where)
+            flat = merge(flat, joined, place)
+        return flat
+
+    def _opened(self, schema: Any, place: Place, depth: int) -> dict[str, Any] | None:
+        """A whole subschema, flat; ``None`` when nothing satisfies it."""
+        if isinstance(schema, bool):
+            return {} if schema else None
+        if not isinstance(schema, dict):
+            raise place.invalid("a schema must be an object, true or false")
+        return self._flat(assertions(schema, place), place, depth)
+
+    def _union(self, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
+        """Read ``anyOf`` or ``oneOf``: what stands beside it is joined into each branch."""
+        if "anyOf" in flat and "oneOf" in flat:
+            raise place.refuse("`anyOf` and `oneOf` that both hold cannot be enforced; write one of them")
+        key = "anyOf" if "anyOf" in flat else "oneOf"
+        if key not in flat:
+            return self._typed(flat, place, depth)
+        rest = {name: value for name, value in flat.items() if name != key}
+        branches = _branches(flat, key, place)
+        self.budget.count(place / key, len(branches), self.budget.limits.branches, f"branches of `{key}`")
+        places = [place / key / index for index in range(len(branches))]
+        opened: list[dict[str, Any] | None] = []
+        if rest or key == "oneOf":
+            for branch, where in zip(branches, places, strict=True):
+                alone = self._opened(branch, where, depth + 1)
+                if rest and alone is not None:
+                    closes_over(alone, where)
+                opened.append(None if alone is None else merge(rest, alone, where))
+        if key == "oneOf":
+            self._require_exclusive([item for item in opened if item is not None], place / key)
+        if not rest:
+            nodes = [self.node(branch, where, depth + 1) for branch, where in zip(branches, places, strict=True)]
+        else:
+            nodes = [
+                NEVER if item is None else self._union(item, where, depth + 1)
+                for item, where in zip(opened, places, strict=True)
+            ]
+        return either(nodes)
+
+    def _require_exclusive(self, branches: list[dict[str, Any]], place: Place) -> None:
+        for left, right in combinations(branches, 2):
+            if not exclusive(left, right, lambda schema: self._opened(schema, place, 0) or {}):
+                raise place.refuse(
+                    "two branches may hold at once, which `oneOf` forbids; write `anyOf`, or give each branch a "
+                    "required property with its own `const`"
+                )
+
+    def _typed(self, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
+        if "enum" in flat or "const" in flat:
+            values = enumerated(flat, place, self.budget)
+            return values or self.never(place, "none of the values fits the other keywords")
+        names = types(flat, place)
+        return either([self._of_type(name, flat, place, depth) for name in names]) if names else {}
+
+    def _of_type(self, name: str, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
+        found: Node | None
+        if name == "object":
+            found = containers.object_(flat, place, self, depth)
+        elif name == "array":
+            found = containers.array(flat, place, self, depth)
+        elif name == "string":
+            found = string(flat, place, self.budget)
+        elif name in ("integer", "number"):
+            found = (numbers.integer if name == "integer" else numbers.number)(flat, place)
+        else:
+            found = {"type": name}
+        return self.never(place, f"no {name} satisfies the keywords") if found is None else found
+
+
+def either(nodes: Iterable[Node]) -> Node:
+    """Any of ``nodes``."""
+    flat: list[Node] = []
+    for node in nodes:
+        flat.extend(node["anyOf"] if node.keys() == {"anyOf"} else [node])
+    kept = [node for node in flat if node != NEVER]
+    return {"anyOf": kept} if len(kept) > 1 else kept[0] if kept else NEVER
+
+
+def _branches(schema: Mapping[str, Any], key: str, place: Place) -> list[Any]:
+    branches = schema[key]
+    if not isinstance(branches, list) or not branches:
+        raise (place / key).invalid("must be a list of at least one schema")
+    return branches
+
+
+def _pointer(keys: tuple[str, ...]) -> str:
+    return "#" + "".join("/" + key.replace("~", "~0").replace("/", "~1").replace("%", "%25") for key in keys)
