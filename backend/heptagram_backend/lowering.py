@@ -41,6 +41,7 @@ class _Part:
         self.rules: dict[str, str] = {}
         self._json_grammar = json_grammar
         self._schemas: dict[str, str] = {}  # root rule by schema
+        self._numbered = 0  # shared rules included, so that no number is given twice
 
     def body(self, node: Any) -> str | None:
         """``node`` as a body; ``None`` when it, or a part of it, is more than a grammar."""
@@ -83,7 +84,7 @@ class _Part:
 
     def _add(self, rules: Rules) -> str:
         """Take over the rules of a schema; returns the new name of its root."""
-        start = len(self.rules)
+        start, self._numbered = self._numbered, self._numbered + len(rules)
         names = {
             name: name if name.startswith("basic_") else f"json_{start + place}" for place, name in enumerate(rules)
         }

@@ -79,3 +79,13 @@ def test_rules_of_json_that_differ_are_refused() -> None:
     node = {"type": "or", "elements": [NUMBER, {"type": "json_schema", "json_schema": True}]}
     with pytest.raises(EngineError, match="basic_x in two ways"):
         lower(node, lambda schema: {"root": "basic_x", "basic_x": f'"{len(schema)}"'})
+
+
+def test_many_schemas_keep_their_rules_apart() -> None:
+    def made(schema: str) -> Rules:
+        return {"basic_x": '"x"', "basic_y": '"y"', "part": f"{schema} basic_x", "root": "part basic_y"}
+
+    nodes = [{"type": "json_schema", "json_schema": number} for number in range(5)]
+    grammar = lower({"type": "or", "elements": nodes}, made)["grammar"]
+    names = [line.split(" ::= ")[0] for line in grammar.splitlines()]
+    assert len(set(names)) == len(names) == 2 + 5 * 2 + 1
