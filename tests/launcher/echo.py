@@ -40,10 +40,10 @@ class TritonPythonModel:
 """
 
 
-def write_echo(repository: Path, *, model: str = _MODEL) -> Path:
-    """Write a repository with the model ``echo``; returns ``repository``."""
+def write_echo(repository: Path, *, model: str | None = None) -> Path:
+    """Write a repository with the model ``echo``, whose ``model.py`` is ``model``; returns ``repository``."""
     version = repository / "echo" / "1"
     version.mkdir(parents=True)
     (repository / "echo" / "config.pbtxt").write_text(_CONFIG)
-    (version / "model.py").write_text(model)
+    (version / "model.py").write_text(_MODEL if model is None else model)
     return repository

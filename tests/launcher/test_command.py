@@ -21,13 +21,14 @@ from tests.launcher.echo import write_echo
 pytestmark = pytest.mark.server
 
 
-def serve(repository: Path, *more: str) -> subprocess.Popen[str]:
+def serve(*flags: str) -> subprocess.Popen[str]:
+    """Start ``heptagram serve`` on free ports."""
     address = free_address()
     ports = {"--grpc-port": address.grpc_port, "--http-port": address.http_port, "--metrics-port": address.metrics_port}
-    flags = [part for flag, port in ports.items() for part in (flag, str(port))]
+    where = [part for flag, port in ports.items() for part in (flag, str(port))]
     script = "import sys; from heptagram_backend.server.command import command; sys.exit(command(sys.argv[1:]))"
     return subprocess.Popen(
-        [sys.executable, "-c", script, "--model-repository", str(repository), *flags, *more],
+        [sys.executable, "-c", script, *where, *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -36,9 +37,9 @@ def serve(repository: Path, *more: str) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def serving(repository: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process], str]]:
+def serving(*flags: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process], str]]:
     """A launcher that has said it is ready, the processes below it, and what it said."""
-    with serve(repository) as launcher:
+    with serve(*flags) as launcher:
         try:
             said = ""
             assert launcher.stdout is not None
@@ -51,6 +52,10 @@ def serving(repository: Path) -> Iterator[tuple[subprocess.Popen[str], list[psut
             launcher.kill()
 
 
+def echo(folder: Path, *, model: str | None = None) -> tuple[str, str]:
+    return "--model-repository", str(write_echo(folder, model=model))
+
+
 def gone(processes: list[psutil.Process]) -> bool:
     return not psutil.wait_procs(processes, timeout=20)[1]
 
@@ -61,11 +66,11 @@ def segments_of(launcher: subprocess.Popen[str]) -> list[Path]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> None:
-    with serving(write_echo(tmp_path)) as (launcher, below, said):
+    with serving(*echo(tmp_path)) as (launcher, below, said):
         assert [Path(process.exe()).name for process in below] == ["tritonserver", "triton_python_backend_stub"]
         assert segments_of(launcher)
-        assert "curl -sN http://127.0.0.1:" in said
-        assert "heptagram chat" in said
+        assert "gRPC 127.0.0.1:" in said
+        assert "curl" not in said  # the request to try is for the model `chat`
         os.kill(launcher.pid, number)
         assert launcher.wait(20) == 0
         assert gone(below)
@@ -73,7 +78,7 @@ def test_a_signal_stops_everything(tmp_path: Path, number: signal.Signals) -> No
 
 
 def test_a_killed_launcher_takes_the_server_along(tmp_path: Path) -> None:
-    with serving(write_echo(tmp_path)) as (launcher, below, _):
+    with serving(*echo(tmp_path)) as (launcher, below, _):
         launcher.kill()
         launcher.wait()
         assert gone(below)
@@ -81,7 +86,7 @@ def test_a_killed_launcher_takes_the_server_along(tmp_path: Path) -> None:
 
 
 def test_all_killed_at_once_is_cleared_by_the_next_start(tmp_path: Path) -> None:
-    with serving(write_echo(tmp_path)) as (launcher, below, _):
+    with serving(*echo(tmp_path)) as (launcher, below, _):
         for process in (*below, psutil.Process(launcher.pid)):
             process.kill()
         launcher.wait()
@@ -92,7 +97,7 @@ def test_all_killed_at_once_is_cleared_by_the_next_start(tmp_path: Path) -> None
 
 
 def test_a_server_that_dies_is_reported(tmp_path: Path) -> None:
-    with serving(write_echo(tmp_path)) as (launcher, below, _):
+    with serving(*echo(tmp_path)) as (launcher, below, _):
         below[0].kill()
         said, _ = launcher.communicate(timeout=20)
         assert launcher.returncode == 1
@@ -102,7 +107,7 @@ def test_a_server_that_dies_is_reported(tmp_path: Path) -> None:
 
 
 def test_interrupted_while_it_loads(tmp_path: Path) -> None:
-    launcher = serve(write_echo(tmp_path, model="import time; time.sleep(60)"))
+    launcher = serve(*echo(tmp_path, model="import time; time.sleep(60)"))
     deadline = time.monotonic() + 20
     below: list[psutil.Process] = []
     while len(below) < 2 and time.monotonic() < deadline:
@@ -119,7 +124,7 @@ def test_interrupted_while_it_loads(tmp_path: Path) -> None:
 
 
 def test_a_failed_start_prints_the_reason(tmp_path: Path) -> None:
-    launcher = serve(write_echo(tmp_path, model='raise ValueError("the reason is here")'), "--openai-port", "9000")
+    launcher = serve(*echo(tmp_path, model='raise ValueError("the reason is here")'), "--openai-port", "9000")
     said, _ = launcher.communicate(timeout=60)
     assert launcher.returncode == 1
     assert "the reason is here" in said

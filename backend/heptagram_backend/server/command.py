@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
@@ -52,13 +54,14 @@ def serve(options: ServeOptions) -> int:
     with Progress() as progress:
         progress.say("preparing")
         repository, threads = _prepare(options, progress)
+        models = models_of(repository)
         server = launch(repository, options.address, threads=threads)
         try:
             progress.say("loading models")
-            server.wait_ready(models_of(repository), on_line=lambda line: _follow(progress, line))
+            server.wait_ready(models, on_line=lambda line: _follow(progress, line))
             progress.say("ready")
             progress.close()
-            return _demo(server.address) if options.demo else _serve(server)
+            return _demo(server.address) if options.demo else _serve(server, models)
         finally:
             progress.say("stopping")
             server.stop()
@@ -113,9 +116,10 @@ def _follow(progress: Progress, line: str) -> None:
         progress.say(status)
 
 
-def _serve(server: ServerProcess) -> int:
+def _serve(server: ServerProcess, models: Sequence[str]) -> int:
     try:
-        sys.stdout.write(_first_request(server.address, server.log))
+        sys.stdout.write(_where(server) + (_first_request(server.address) if _FRONT_MODEL in models else ""))
+        sys.stdout.write("\nCtrl-C stops the server.\n")
         sys.stdout.flush()
         while server.poll() is None:
             time.sleep(0.2)
@@ -124,16 +128,26 @@ def _serve(server: ServerProcess) -> int:
     raise LaunchError(f"tritonserver ended with status {server.poll()}\n{failure_report(server.log)}")
 
 
-def _first_request(address: Address, log: Path) -> str:
+def _where(server: ServerProcess) -> str:
+    address = server.address
+    return (
+        f"gRPC {address.grpc_url}   HTTP http://{address.http_url}   metrics {address.metrics_url}\nlog  {server.log}\n"
+    )
+
+
+def _first_request(address: Address) -> str:
     body = json.dumps({"request": json.dumps({"messages": [{"role": "user", "content": "Say hello."}]})})
     return (
-        f"gRPC {address.grpc_url}   HTTP http://{address.http_url}   metrics {address.metrics_url}\n"
-        f"log  {log}\n\n"
-        "Try, in another terminal:\n"
-        f"  heptagram chat 'Say hello.' --url {address.grpc_url}\n"
-        f"  curl -sN http://{address.http_url}/v2/models/{_FRONT_MODEL}/generate_stream -d {shlex.quote(body)}\n\n"
-        "Ctrl-C stops the server.\n"
+        "\nTry, in another terminal:\n"
+        f"  {_client_program()} chat 'Say hello.' --url {address.grpc_url}\n"
+        f"  curl -sN http://{address.http_url}/v2/models/{_FRONT_MODEL}/generate_stream -d {shlex.quote(body)}\n"
     )
+
+
+def _client_program() -> str:
+    """How to call ``heptagram`` from this folder: by name if it is on PATH, else the script beside this Python."""
+    beside = os.path.join(os.path.dirname(sys.executable), "heptagram")
+    return "heptagram" if shutil.which("heptagram") else min(beside, os.path.relpath(beside), key=len)
 
 
 def _demo(address: Address) -> int:
