@@ -12,11 +12,9 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 
-from heptagram_backend.engine_api import Engine, EngineSnapshot, Sink
+from heptagram_backend.engine_api import EngineSnapshot, Sink
 from heptagram_backend.errors import HeptagramError, OverloadedError, RequestError
 from heptagram_backend.generation import GenerationRequest, OutputSpec
-from heptagram_backend.release import Release
-from heptagram_backend.triton import generate, preprocess
 from heptagram_wire import errors as codes
 from heptagram_wire.events import Failure, Finish, FinishReason, Ping, Start, TextDelta, Usage
 
@@ -149,13 +147,3 @@ class ProbeEngine:
             del self._stops[id]
             self._counts[outcome] += 1
             self._counts["tokens"] += tokens
-
-
-class ProbeGenerate(generate.TritonPythonModel):
-    def open_engine(self, release: Release, version: str) -> Engine:
-        return ProbeEngine()
-
-
-class ProbePreprocess(preprocess.TritonPythonModel):
-    def open_preprocessor(self, release: Release) -> preprocess.Prepares:
-        return ProbePreprocessor()

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from heptagram_backend.triton import generate, preprocess
-from tests.server.probe import ProbeGenerate, ProbePreprocess, ProbePreprocessor, Script
+from tests.server.probe import ProbePreprocessor, Script
+from tests.server.probe_models import ProbeGenerate, ProbePreprocess
 from tests.triton.fake_pb_utils import Logger, Request, Sender, TritonError, TritonModelException
 
 _CONFIG = {"parameters": {"release": {"string_value": "release.yaml"}}}

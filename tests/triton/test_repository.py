@@ -64,6 +64,7 @@ def test_the_release_is_the_only_configuration_of_a_version(model: str) -> None:
     release = Release.load(REPOSITORY / model / "1")
     assert release.served_model_name == "SmolLM2-135M-Instruct"
     assert release.checkpoint == "embedded:smollm2-135m-instruct"
+    assert (release.vocabulary or "").startswith("sha256:")
 
 
 def test_both_releases_are_of_one_rollout() -> None:

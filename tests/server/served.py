@@ -1,0 +1,200 @@
+"""A running server as the tests see it: over raw HTTP, raw gRPC, its metrics and its repository index."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import tritonclient.grpc as triton
+
+from heptagram_backend.server.process import ServerProcess
+from heptagram_wire import tensors as names
+from heptagram_wire.codec import decode_event
+from heptagram_wire.events import Event
+from tests.server.repository import ROOT
+
+AT_REST = ("running", "waiting", "slots_used", "live_matchers")
+_SAMPLE = re.compile(r"heptagram_(\w+)\{.*\} (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    text: str
+
+    @property
+    def error(self) -> str:
+        return str(json.loads(self.text.removeprefix("data: "))["error"])
+
+    @property
+    def messages(self) -> list[Any]:
+        """The objects of a server-sent event stream."""
+        return [json.loads(line.removeprefix("data: ")) for line in self.text.splitlines() if line]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One gRPC response: its events, whether it carries FINAL, or Triton's error text and status."""
+
+    events: tuple[Event, ...] = ()
+    final: bool = False
+    error: str | None = None
+    status: str | None = None
+
+
+class RawStream:
+    """One request on a gRPC stream of its own, without our client. Leaving the block cancels what still runs."""
+
+    def __init__(self, url: str, model: str, inputs: Sequence[Any]) -> None:
+        self._queue: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self._client = triton.InferenceServerClient(url)
+        # With this header an error comes with its gRPC status, and ends the stream.
+        self._client.start_stream(self._deliver, headers={"triton_grpc_error": "true"})
+        self._client.async_stream_infer(model, list(inputs), enable_empty_final_response=True)
+
+    def _deliver(self, result: Any, error: Any) -> None:
+        self._queue.put((result, error))
+
+    def next(self, timeout: float = 30.0) -> Received:
+        result, error = self._queue.get(timeout=timeout)
+        if error is not None:
+            return Received(error=error.message(), status=error.status(), final=True)
+        parameters = result.get_response().parameters
+        array = result.as_numpy(names.EVENTS)
+        events = () if array is None else tuple(decode_event(text) for text in array)
+        return Received(events, final=parameters["triton_final_response"].bool_param)
+
+    def rest(self) -> list[Received]:
+        """Everything up to FINAL or an error."""
+        received = [self.next()]
+        while not received[-1].final:
+            received.append(self.next())
+        return received
+
+    def silent(self, seconds: float) -> bool:
+        """Whether nothing more arrives."""
+        try:
+            self._queue.get(timeout=seconds)
+        except queue.Empty:
+            return True
+        return False
+
+    def cancel(self) -> None:
+        self._client.stop_stream(cancel_requests=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.cancel()
+        self._client.close()
+
+
+def text_input(name: str, *values: str | bytes) -> Any:
+    data = np.array([value.encode() if isinstance(value, str) else value for value in values], dtype=np.object_)
+    tensor = triton.InferInput(name, [len(values)], "BYTES")
+    tensor.set_data_from_numpy(data)
+    return tensor
+
+
+def number_input(name: str, values: Any) -> Any:
+    kinds = {"int32": "INT32", "bool": "BOOL", "float32": "FP32"}
+    array = np.asarray(values)
+    tensor = triton.InferInput(name, list(array.shape), kinds[str(array.dtype)])
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+# What Triton refuses by itself, before any model sees it: a part of its text, and the inputs.
+MISFITS: dict[str, list[Any]] = {
+    "data-type is 'INT32', but model": [number_input(names.REQUEST, np.array([1], dtype=np.int32))],
+    "Expected [1], got [2]": [text_input(names.REQUEST, "{}", "{}")],
+    "expected number of inputs between 0 and 1 but got 2": [text_input(names.REQUEST, "{}"), text_input("other", "x")],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    process: ServerProcess
+
+    @property
+    def grpc_url(self) -> str:
+        return self.process.address.grpc_url
+
+    def post(self, path: str, body: object) -> Answer:
+        """POST ``body`` as JSON (bytes go as they are)."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.process.address.http_url}/v2/{path}", data)
+        try:
+            with urllib.request.urlopen(request, timeout=100) as response:
+                return Answer(response.status, response.read().decode())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.read().decode())
+
+    def generate(self, request: str, *, model: str = names.CHAT, stream: bool = False) -> Answer:
+        return self.post(f"models/{model}/{'generate_stream' if stream else 'generate'}", {names.REQUEST: request})
+
+    def stream(self, *inputs: Any, model: str = names.CHAT) -> RawStream:
+        return RawStream(self.grpc_url, model, inputs)
+
+    def chat(self, request: str) -> RawStream:
+        return self.stream(text_input(names.REQUEST, request))
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of ``generate``, without their ``heptagram_``."""
+        with urllib.request.urlopen(self.process.address.metrics_url, timeout=10) as response:
+            lines = response.read().decode().splitlines()
+        return {match[1]: float(match[2]) for match in map(_SAMPLE.match, lines) if match}
+
+    def settle(self, timeout_s: float = 10.0) -> dict[str, float]:
+        """Wait until nothing lives in the engine; the numbers then."""
+        deadline = time.monotonic() + timeout_s
+        while any((numbers := self.metrics())[name] for name in AT_REST):
+            assert time.monotonic() < deadline, f"still alive: {numbers}"
+            time.sleep(0.02)
+        return numbers
+
+    def grown(self, counter: str, before: dict[str, float], by: int, timeout_s: float = 5.0) -> None:
+        """Wait until a counter has grown by exactly ``by``; it is published up to 75 ms late."""
+        deadline = time.monotonic() + timeout_s
+        while (now := self.metrics()[counter]) != before[counter] + by:
+            assert time.monotonic() < deadline, f"{counter}: {before[counter]} + {by} expected, but {now}"
+            time.sleep(0.02)
+
+    def state(self, model: str) -> str:
+        index = json.loads(self.post("repository/index", {}).text)
+        return str(next(entry.get("state", "") for entry in index if entry["name"] == model))
+
+    def reload(self, model: str = names.CHAT, timeout_s: float = 5.0) -> None:
+        """Unload and load; a request that leaked would keep the model UNLOADING for ever."""
+        self.post(f"repository/models/{model}/unload", {})
+        deadline = time.monotonic() + timeout_s
+        while (state := self.state(model)) == "UNLOADING":
+            assert time.monotonic() < deadline, f"{model} never unloads: a request of it leaked"
+            time.sleep(0.02)
+        assert state == "UNAVAILABLE"
+        assert self.post(f"repository/models/{model}/load", {}).status == 200
+
+    @contextmanager
+    def doomed_client(self, request: str, *, responses: int) -> Iterator[subprocess.Popen[str]]:
+        """A client in a process of its own that has read so many responses and goes on reading."""
+        command = [sys.executable, "-m", "tests.server.reader", self.grpc_url, request]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(responses):
+                assert process.stdout.readline(), "the client ended too early"
+            yield process
+            process.kill()
