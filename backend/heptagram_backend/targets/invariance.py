@@ -155,14 +155,15 @@ def _reuse(probe: _Probe, length: int) -> float:
 
 
 def _prefill(probe: _Probe, length: int) -> float:
-    """Cache rows written by steps instead of by prefill: what resuming a preempted sequence relies on."""
+    """Cache rows written by a longer prefill, or by steps: what resuming a preempted sequence relies on."""
     tokens = probe.start(0, seed=6, length=length)
-    first = probe.step((0, tokens[length:][:ROWS], length))[0]
-    written = length // ROWS * ROWS
-    start = max(0, written - 8 * ROWS)
-    for position in range(start, length, ROWS):
+    drafts = tokens[length:][:ROWS]
+    first = probe.step((0, drafts, length))[0]
+    probe.prefill(0, tokens)
+    worst = _difference(probe.step((0, drafts, length))[0], first)
+    for position in range(max(0, length % ROWS + (length // ROWS - 8) * ROWS), length, ROWS):
         probe.step((0, tokens[position:][:ROWS], position))
-    return _difference(probe.step((0, tokens[length:][:ROWS], length))[0], first)
+    return max(worst, _difference(probe.step((0, drafts, length))[0], first))
 
 
 _CHECKS: dict[str, tuple[Callable[[_Probe, int], float], tuple[int, ...]]] = {

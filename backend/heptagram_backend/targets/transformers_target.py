@@ -30,10 +30,10 @@ class TransformersTarget:
     Args:
         checkpoint: folder in Hugging Face layout, weights as safetensors.
         dtype: ``bfloat16`` or ``float32``, of weights, cache and logits.
-        prefill_chunk: rows of one prefill forward.
+        prefill_chunk: most rows of one prefill forward.
         threads: torch's intra-op threads, a setting of the whole process.
         bucket: a sequence's attention covers a multiple of this many keys.
-        workspace: holds the cache; the caller seals it.
+        workspace: holds the cache; without one the target makes its own.
 
     Raises:
         ReleaseError: the checkpoint or an option does not fit; the message names it.
@@ -62,10 +62,10 @@ class TransformersTarget:
         self._prefill_chunk = prefill_chunk
         self._bucket = bucket
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
-        workspace = workspace or Workspace()
         shape = _cache_shape(config, slots=num_slots, length=self._round(max_model_len + ROWS), dtype=self._dtype)
-        workspace.reserve(shape.declarations())
-        self._cache = SlotCache(shape, workspace)
+        memory = workspace or Workspace()
+        memory.reserve(shape.declarations())
+        self._cache = SlotCache(shape, memory)
 
     @property
     def vocab_size(self) -> int:
@@ -85,17 +85,18 @@ class TransformersTarget:
 
     @torch.inference_mode()
     def prefill(self, *, slot: int, start: int, token_ids: Sequence[int]) -> None:
-        """See :meth:`Target.prefill`. The chunk is always run whole; rows behind the tokens are rewritten later."""
-        chunk = self._prefill_chunk
-        if start % chunk or not 0 < len(token_ids) <= chunk or start + len(token_ids) > self._max_model_len:
+        """See :meth:`Target.prefill`. Runs a multiple of 8 rows; those behind the tokens are rewritten later."""
+        chunk, count = self._prefill_chunk, len(token_ids)
+        if start % chunk or not 0 < count <= chunk or start + count > self._max_model_len:
             raise ValueError(
-                f"prefill of {len(token_ids)} tokens at {start}: cut the prompt at multiples of {chunk} "
+                f"prefill of {count} tokens at {start}: cut the prompt at multiples of {chunk} "
                 f"and keep it within max_model_len = {self._max_model_len}"
             )
-        ids = torch.zeros((1, chunk), dtype=torch.int64)
-        ids[0, : len(token_ids)] = torch.tensor(token_ids)
-        positions = torch.arange(start, start + chunk).unsqueeze(0)
-        self._hidden(ids, positions, [(slot, start)], rows=chunk)
+        rows = -(-count // ROWS) * ROWS
+        ids = torch.zeros((1, rows), dtype=torch.int64)
+        ids[0, :count] = torch.tensor(token_ids)
+        positions = torch.arange(start, start + rows).unsqueeze(0)
+        self._hidden(ids, positions, [(slot, start)], rows=rows)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
