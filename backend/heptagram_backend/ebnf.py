@@ -31,7 +31,7 @@ _CLASSES: Final = {r"[^\0-\x1f\"\\\r\n]": _PLAIN, r"[^\"\\\r\n]": _PLAIN}
 _HEX: Final = "[A-Fa-f0-9]"
 _INTEGER: Final = '("-" | "") ("0" | [1-9] [0-9]{0, 31})'
 # 32 digits and an exponent up to 269 stay below the largest double.
-_EXPONENT: Final = r'[eE] ("" | [+\-]) ([0-9]{1, 2} | "1" [0-9] [0-9] | "2" [0-6] [0-9])'
+_EXPONENT: Final = r'[eE] ("-" [0-9]{1, 3} | ("" | "+") ([0-9]{1, 2} | "1" [0-9] [0-9] | "2" [0-6] [0-9]))'
 _RULES: Final = {
     "basic_escape": (
         rf'[\"\\/bfnrt] | "u" [0-9A-CEFa-cef] {_HEX} {_HEX} {_HEX} | "u" [dD] [0-7] {_HEX} {_HEX}'

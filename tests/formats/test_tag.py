@@ -14,7 +14,7 @@ from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.conversation import ChatRequest, ResponseFormat, ToolChoice
 from heptagram_backend.formats.chatml_json import ChatMLJson
 from heptagram_backend.formats.chatml_json.markup import call_text
-from tests.formats.samples import request, tool
+from tests.formats.samples import request, tool, walked
 from tests.formats.schemas import FAMILIES
 from tests.formats.smollm2 import EOS, factory
 
@@ -173,7 +173,10 @@ def test_free_markup_and_its_limits() -> None:
 
 
 def test_schemas_are_those_of_the_enforced_tools() -> None:
-    assert ChatMLJson().constrain(REQUESTS["required"]).schemas == {"shell": SHELL}
+    dated = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}
+    asked = request(tools=(walked("shell", dated), LOOSE), tool_choice=REQUIRED)
+    assert asked.tools[0].enforced != dated
+    assert ChatMLJson().constrain(asked).schemas == {"shell": dated}
     assert ChatMLJson().constrain(REQUESTS["named loose"]).schemas == {}
     assert ChatMLJson().constrain(REQUESTS["none"]).schemas == {}
 

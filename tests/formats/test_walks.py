@@ -16,7 +16,7 @@ from heptagram_backend.conversation import ToolChoice
 from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, Text
 from heptagram_backend.formats.chatml_json import ChatMLJson
 from heptagram_backend.generation import OutputSpec
-from tests.formats.samples import parse, request, tool
+from tests.formats.samples import parse, request, tool, walked
 from tests.formats.schemas import FAMILIES
 from tests.formats.smollm2 import EOS, factory, token_bytes
 
@@ -33,7 +33,7 @@ def closing_tokens() -> NDArray[np.bool_]:
 def walk(family: str, seed: int, *, bias: float) -> str | None:
     """One answer of random tokens; ``None`` when it did not end within ``MAX_TOKENS``."""
     dice = random.Random(seed)
-    tools = (tool("other"), tool("f", FAMILIES[family].schema), tool("loose", {"type": "object"}, enforced=False))
+    tools = (tool("other"), walked("f", FAMILIES[family].schema), tool("loose", {"type": "object"}, enforced=False))
     held = ChatMLJson().constrain(request(tools=tools, tool_choice=ToolChoice("required")))
     assert held.constraint is not None
     grammar = factory().matcher(held.constraint)

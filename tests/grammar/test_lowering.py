@@ -83,7 +83,7 @@ def test_rules_of_json_that_differ_are_refused() -> None:
 
 def test_many_schemas_keep_their_rules_apart() -> None:
     def made(schema: str) -> Rules:
-        return {"basic_x": '"x"', "basic_y": '"y"', "part": f"{schema} basic_x", "root": "part basic_y"}
+        return {"basic_x": '"x"', "basic_y": '"y"', "part": f'"{schema}" basic_x', "root": "part basic_y"}
 
     nodes = [{"type": "json_schema", "json_schema": number} for number in range(5)]
     grammar = lower({"type": "or", "elements": nodes}, made)["grammar"]

@@ -5,11 +5,10 @@ Used for SmolLM2 and for every checkpoint whose template knows only roles and co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from heptagram_backend.conversation import ChatRequest
 from heptagram_backend.formats.base import ChatTokenizer, Constraints, OutputParser, PromptEncoding
 from heptagram_backend.formats.chatml_json.encode import RenderedMessage, render_messages
+from heptagram_backend.formats.chatml_json.markup import Guard
 from heptagram_backend.formats.chatml_json.parse import CallParser, PlainParser
 from heptagram_backend.formats.chatml_json.tag import constraints
 from heptagram_backend.generation import OutputSpec
@@ -27,9 +26,7 @@ class ChatMLJson:
         text = tokenizer.render(messages, **request.chat_template_kwargs)
         return PromptEncoding(tuple(tokenizer.encode(text)))
 
-    def rendered_messages(
-        self, request: ChatRequest, guarded: Callable[[str], str] = lambda text: text
-    ) -> list[RenderedMessage]:
+    def rendered_messages(self, request: ChatRequest, guarded: Guard = str) -> list[RenderedMessage]:
         """The role and content of each message as the checkpoint's template gets them."""
         return render_messages(request, guarded)
 

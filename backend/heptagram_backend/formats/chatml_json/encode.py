@@ -1,19 +1,20 @@
 """A conversation as plain ChatML messages: tools, calls and results are written into the text of the messages.
 
 So it works with any checkpoint whose template knows roles and contents only. Text of the caller is *guarded*: control
-tokens in it stay plain text. A leading ``developer`` message is the system message, as every other one is.
+tokens in it stay plain text; the markup itself is not, for it may be tokens of its own. ``developer`` is ``system``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from heptagram_backend.conversation import ChatRequest, Message, PastCall, Tool
 from heptagram_backend.formats.chatml_json.markup import (
     BETWEEN_CALLS,
     CALL_BEGIN,
     CALL_END,
+    Guard,
     call_text,
     canonical_arguments,
     result_text,
@@ -21,20 +22,18 @@ from heptagram_backend.formats.chatml_json.markup import (
 )
 
 RenderedMessage = dict[str, str]
-Guard = Callable[[str], str]
 
 _TOOLS_HEAD = """\
 # Functions
-
-You can call functions. These are declared, one JSON object a line:
 <tools>
 """
+# The example stands last: a small model that has just seen a turn end behind one call ends its own there too. Telling
+# SmolLM2 about several calls made it repeat the first one up to the token limit.
 _TOOLS_TAIL = f"""
 </tools>
 
-To call one, write its name and its arguments like this and nothing after it:
-{call_text("NAME", "ARGUMENTS-AS-A-JSON-OBJECT")}
-Each call stands between its own {CALL_BEGIN} and {CALL_END}. The results come back in the next message."""
+Answer with one JSON object inside {CALL_BEGIN} and {CALL_END} tags:
+{call_text("NAME", "{...}")}"""
 
 
 def render_messages(request: ChatRequest, guarded: Guard) -> list[RenderedMessage]:
@@ -68,9 +67,9 @@ def _turns(messages: Sequence[Message], guarded: Guard) -> Iterator[RenderedMess
 
 
 def _assistant(message: Message, guarded: Guard) -> RenderedMessage:
-    calls = (call_text(call.name, canonical_arguments(call.arguments)) for call in message.calls)
-    parts = [message.content, *calls] if message.content else calls
-    return {"role": "assistant", "content": guarded(BETWEEN_CALLS.join(parts))}
+    calls = [call_text(call.name, canonical_arguments(call.arguments), guarded) for call in message.calls]
+    content = [guarded(message.content)] if message.content else []
+    return {"role": "assistant", "content": BETWEEN_CALLS.join(content + calls)}
 
 
 def _results(results: Sequence[Message], calls: Sequence[PastCall], guarded: Guard) -> RenderedMessage:

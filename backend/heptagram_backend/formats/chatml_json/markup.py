@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Final
+
+Guard = Callable[[str], str]
 
 CALL_BEGIN: Final = "<tool_call>"
 CALL_END: Final = "</tool_call>"
@@ -28,8 +31,9 @@ def quoted(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
 
 
-def call_text(name: str, arguments: str) -> str:
-    return f"{BEFORE_NAME}{quoted(name)}{BEFORE_ARGUMENTS}{arguments}{AFTER_ARGUMENTS}"
+def call_text(name: str, arguments: str, guarded: Guard = str) -> str:
+    """A call; ``guarded`` is applied to what is not markup."""
+    return f"{BEFORE_NAME}{guarded(quoted(name))}{BEFORE_ARGUMENTS}{guarded(arguments)}{AFTER_ARGUMENTS}"
 
 
 def result_text(content: str) -> str:

@@ -42,7 +42,8 @@ def constraints(request: ChatRequest) -> Constraints:
     if not tools or request.tool_choice.mode == "none":
         return _without_calls(request)
     calls = _calls(tools, parallel=request.parallel_tool_calls)
-    schemas = {tool.name: tool.enforced for tool in tools if tool.enforced is not None}
+    # A finished call is validated against the caller's own schema; what the walker made of it is for the grammar.
+    schemas = {tool.name: tool.parameters for tool in tools if tool.enforced is not None}
     if request.tool_choice.mode == "required":
         return Constraints(_spec(calls), schemas=schemas)
     if request.response_format is not None:
