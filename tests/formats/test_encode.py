@@ -50,7 +50,7 @@ def test_calls_and_results_are_text() -> None:
 
 def test_tools_follow_the_system_message() -> None:
     messages = ChatMLJson().rendered_messages(request(*CONVERSATION, tools=(WEATHER, tool("now"))))
-    head, *rest = messages[0]["content"].split("\n\n# Functions\n\n")
+    head, *rest = messages[0]["content"].split("\n\n# Functions\n")
     assert head == "Be brief."
     lines = rest[0].split("<tools>\n")[1].split("\n</tools>")[0].splitlines()
     assert [json.loads(line)["function"]["name"] for line in lines] == ["weather", "now"]
