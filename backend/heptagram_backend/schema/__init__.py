@@ -10,19 +10,20 @@ what the caller's schema admits:
 - bounded numbers have no exponent and at most six decimals.
 
 The result is for the grammar alone: its patterns speak about JSON text, not about values. Validate finished values
-with the caller's own schema.
+with :func:`checkable` of the caller's own schema.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from heptagram_backend.schema.checking import checkable
 from heptagram_backend.schema.limits import Budget, SchemaLimits
 from heptagram_backend.schema.place import Place
 from heptagram_backend.schema.prune import circular, prune
 from heptagram_backend.schema.walker import Walker
 
-__all__ = ["Budget", "SchemaLimits", "walk", "walk_parameters"]
+__all__ = ["Budget", "SchemaLimits", "checkable", "walk", "walk_parameters"]
 
 
 def walk(schema: Any, param: str, budget: Budget | None = None) -> dict[str, Any]:

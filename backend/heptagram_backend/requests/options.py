@@ -1,0 +1,151 @@
+"""Everything of a request beside its messages and tools.
+
+Decoding is greedy, so what only shapes sampling (``top_p``, ``top_k``, ``min_p``, ``seed``) is checked and has no
+effect. What would change a greedy answer (temperature above 0, penalties, ``logit_bias``) or is not there yet (``n``
+above 1, log probabilities) is refused as ``unsupported``. Checked and without meaning here are ``user``, ``metadata``,
+``store``, ``service_tier``, ``safety_identifier``, ``prompt_cache_key``, ``prompt_cache_retention`` and
+``stream_options`` (usage is always in ``finish``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from heptagram_backend.conversation import ToolMarkup
+from heptagram_backend.generation import DraftSource
+from heptagram_backend.requests.fields import Fields, invalid, unsupported, wrong_type
+from heptagram_backend.requests.limits import RequestLimits
+
+_INT32 = 2**31 - 1
+_INT64 = 2**63 - 1
+_DRAFTS = ("auto", "none", "prompt_lookup", "grammar_forced")  # `scripted` is for tests
+_TEMPLATE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_TEMPLATE_TEXT = re.compile(r"[A-Za-z0-9_. -]{0,64}")
+_TAKEN = """
+    messages tools documents conversations chat_template add_generation_prompt tokenize continue_final_message
+    return_assistant_tokens_mask bos_token eos_token unk_token pad_token sep_token cls_token mask_token raise_exception
+    strftime_now self loop
+"""
+_RESERVED = frozenset(_TAKEN.split())
+
+
+def read_max_tokens(fields: Fields) -> int | None:
+    """``max_completion_tokens``, or its older name ``max_tokens``."""
+    newer = fields.whole("max_completion_tokens", 1, _INT64)
+    older = fields.whole("max_tokens", 1, _INT64)
+    if newer is not None and older is not None and newer != older:
+        raise invalid("max_tokens", "differs from `max_completion_tokens`; send one of them")
+    return older if newer is None else newer
+
+
+def read_stop(fields: Fields, limits: RequestLimits) -> tuple[str, ...]:
+    """``stop``: one string or a list of them."""
+    value = fields.get("stop")
+    entries = [value] if isinstance(value, str) else fields.list("stop", longest=limits.stops) or []
+    for index, entry in enumerate(entries):
+        path = f"stop[{index}]" if isinstance(value, list) else "stop"
+        if not isinstance(entry, str):
+            raise wrong_type(path, "a string", entry)
+        if not 1 <= len(entry) <= limits.stop:
+            raise invalid(path, f"must have from 1 to {limits.stop} characters")
+    return tuple(dict.fromkeys(entries))
+
+
+def read_stop_token_ids(fields: Fields, limits: RequestLimits) -> tuple[int, ...]:
+    entries = fields.list("stop_token_ids", longest=limits.stop_token_ids) or []
+    for index, entry in enumerate(entries):
+        if isinstance(entry, bool) or not isinstance(entry, int):
+            raise wrong_type(f"stop_token_ids[{index}]", "a whole number", entry)
+        if not 0 <= entry <= _INT32:
+            raise invalid(f"stop_token_ids[{index}]", "must be a token id from 0 on")
+    return tuple(dict.fromkeys(entries))
+
+
+def check_sampling(fields: Fields) -> None:
+    """Accept what leaves a greedy answer as it is.
+
+    Raises:
+        RequestError: ``unsupported``, or a value out of its range.
+    """
+    if fields.number("temperature", 0, 2):
+        raise unsupported("temperature", "only greedy decoding is supported; leave it out or send 0")
+    fields.number("top_p", 0, 1)
+    fields.whole("top_k", -1, _INT32)
+    fields.number("min_p", 0, 1)
+    fields.whole("seed", -_INT64 - 1, _INT64)
+    for key, neutral, low in (("frequency_penalty", 0, -2), ("presence_penalty", 0, -2), ("repetition_penalty", 1, 0)):
+        if fields.number(key, low, 2) not in (None, neutral):
+            raise unsupported(key, f"penalties are not supported; leave it out or send {neutral}")
+    if fields.whole("n", 1, 128) not in (None, 1):
+        raise unsupported("n", "one answer a request is supported; send several requests")
+    if fields.flag("logprobs", False):
+        raise unsupported("logprobs", "log probabilities are not supported; leave it out")
+    if fields.whole("top_logprobs", 0, 20):
+        raise unsupported("top_logprobs", "log probabilities are not supported; leave it out")
+    if fields.get("logit_bias") not in (None, {}):
+        raise unsupported("logit_bias", "not supported; leave it out")
+
+
+def check_rest(fields: Fields) -> None:
+    """Fields that clients send and that change nothing here, and those that ask for what is not there."""
+    for key in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
+        fields.text(key, longest=1_024)
+    metadata = fields.get("metadata")
+    if not isinstance(metadata, dict | None):
+        raise wrong_type("metadata", "an object", metadata)
+    fields.flag("store", False)
+    fields.choice("service_tier", ("auto", "default", "flex", "scale", "priority"))
+    options = fields.nested("stream_options")
+    if options is not None:
+        options.flag("include_usage", False)
+        options.flag("include_obfuscation", False)
+        options.refuse_unknown()
+    if fields.get("modalities") not in (None, ["text"]):
+        raise unsupported("modalities", 'only ["text"] is supported')
+    for key in ("audio", "prediction", "web_search_options"):
+        if fields.get(key) is not None:
+            raise unsupported(key, "not supported; leave it out")
+    if fields.text("reasoning_effort") not in (None, "none"):
+        raise unsupported("reasoning_effort", "not supported by this model; leave it out")
+    if fields.text("verbosity") not in (None, "medium"):
+        raise unsupported("verbosity", "not supported; leave it out")
+
+
+def read_template_kwargs(fields: Fields, limits: RequestLimits) -> Mapping[str, Any]:
+    """``chat_template_kwargs``: switches of the template. Texts are short and plain, since they enter the prompt."""
+    path = "chat_template_kwargs"
+    value = fields.get(path)
+    if not isinstance(value, dict | None):
+        raise wrong_type(path, "an object", value)
+    for key, entry in (value or {}).items():
+        if not _TEMPLATE_NAME.fullmatch(key) or key in _RESERVED:
+            raise invalid(path, "a name in it is reserved or no plain identifier; leave it out")
+        plain = isinstance(entry, str) and _TEMPLATE_TEXT.fullmatch(entry)
+        if not plain and not isinstance(entry, bool | int | float | None):
+            raise invalid(f"{path}.{key}", "must be true, false, a number, null or a short plain word")
+    if len(value or {}) > limits.template_kwargs:
+        raise invalid(path, f"more than {limits.template_kwargs} entries")
+    return value or {}
+
+
+def read_ours(fields: Fields) -> dict[str, Any]:
+    """The object ``heptagram``, as arguments of ChatRequest."""
+    ours = fields.nested("heptagram")
+    if ours is None:
+        return {}
+    if ours.get("unenforced") not in (None, False, []):
+        raise unsupported(ours.at("unenforced"), "schemas are enforced or refused; leave it out")
+    options = {
+        "deadline_ms": ours.whole("deadline_ms", 1, _INT32),
+        "num_speculative_tokens": ours.whole("num_speculative_tokens", 0, 7),
+        "drafts": cast(DraftSource | None, ours.choice("drafts", _DRAFTS)),
+        "tool_markup": cast(ToolMarkup, ours.choice("tool_markup", ("guarded", "free")) or "guarded"),
+    }
+    ours.refuse_unknown()
+    return options
+
+
+def read_priority(fields: Fields) -> int:
+    return fields.whole("priority", -_INT32, _INT32) or 0
