@@ -164,7 +164,7 @@ def _check_order(pieces: list[Parsed]) -> None:
                 arguments = None
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(names, st.dictionaries(names, json_values, max_size=3)), max_size=4))
 def test_what_is_rendered_is_read_back(sent: list[tuple[str, dict[str, Any]]]) -> None:
     texts = [canonical_arguments(json.dumps(value, separators=(",", ":"))) for _, value in sent]
