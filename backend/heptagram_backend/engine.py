@@ -144,6 +144,8 @@ class K7Engine:
                 code=codes.INVALID_REQUEST,
                 param="plan",
             )
+        if request.ignore_eos and (request.constraint or request.trigger):
+            raise RequestError("a constrained answer ends where its constraint does; leave it out", param="ignore_eos")
         width = self._target.vocab_size
         if not request.prompt_ids or not all(0 <= token < width for token in request.prompt_ids):
             raise RequestError(f"needs one or more token ids from 0 to {width - 1}", param="prompt_ids")

@@ -35,6 +35,8 @@ class EngineOptions:
                 raise ReleaseError(f"engine.{name}: must be at least 1")
         if not 0 <= self.num_speculative_tokens <= 7:
             raise ReleaseError("engine.num_speculative_tokens: must be 0 to 7")
+        if self.mask_pool_rows <= 8 * self.max_num_seqs:
+            raise ReleaseError(f"engine.mask_pool_rows: must exceed 8 rows a sequence, here {8 * self.max_num_seqs}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ it the output, is the same at every draft count.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -28,6 +29,9 @@ class Outcome:
     sequence: Sequence
     reason: FinishReason | None = None
     error: HeptagramError | None = None
+
+
+_log = logging.getLogger(__name__)
 
 
 class K7Step:
@@ -56,8 +60,8 @@ class K7Step:
         for sequence in sequences:
             try:
                 planned.append((sequence, self._planner.plan(sequence)))
-            except HeptagramError as error:
-                faults.append(Outcome(sequence, error=error))
+            except Exception as error:  # a drafter's or matcher's fault must not reach the others of the step
+                faults.append(Outcome(sequence, error=_contained(error, sequence)))
         return planned, faults
 
     def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int]) -> Outcome:
@@ -68,10 +72,18 @@ class K7Step:
             if tokens[-1] < 0:
                 raise EngineError("the target gave no usable logits for a row (all masked, or not a number)")
             reason = commit(sequence, tokens, self._grammars)
-        except HeptagramError as error:
-            return Outcome(sequence, error=error)
+        except Exception as error:  # nor may a parser's or matcher's
+            return Outcome(sequence, error=_contained(error, sequence))
         finally:
             accepted = max(0, min(len(tokens), sequence.stats.generated - before) - 1)
             sequence.stats.count_step(drafted=len(draft.tokens), accepted=accepted)
             sequence.stats.forced += sum(place < accepted for place in draft.forced)
         return Outcome(sequence, reason)
+
+
+def _contained(error: Exception, sequence: Sequence) -> HeptagramError:
+    """An error that may be told; what was not raised on purpose is logged and told without its text."""
+    if isinstance(error, HeptagramError):
+        return error
+    _log.error("step of %s", sequence.id, exc_info=error)
+    return EngineError(f"the step failed for this request ({type(error).__name__})")

@@ -15,6 +15,7 @@ from heptagram_backend.errors import OverloadedError, RequestError
 from heptagram_backend.generation import GenerationRequest, OutputSpec, Trigger
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.scripted import ScriptedTarget
+from heptagram_backend.xgrammar_impl import XGrammarMatcher
 from heptagram_wire.events import CallEnd, CallStart, Failure, Finish, Ping, Start, TextDelta
 from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts
 
@@ -285,23 +286,30 @@ def test_a_fault_of_the_model_ends_its_request_only(make: Make, text: str) -> No
     assert run(engine, request()).text == "fine"
 
 
-def test_a_dead_grammar_ends_its_request_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    from heptagram_backend.xgrammar_impl import XGrammarMatcher
+def _dead_fill(self: object, row: object) -> bool:
+    row[:] = 0  # type: ignore[index]
+    return True
 
+
+def _raise(*arguments: object) -> bool:
+    raise RuntimeError("fault inside")
+
+
+@pytest.mark.parametrize(("method", "replacement"), [("fill", _dead_fill), ("fill", _raise), ("accept", _raise)])
+def test_a_fault_of_a_grammar_ends_its_request_only(
+    make: Make, monkeypatch: pytest.MonkeyPatch, method: str, replacement: object
+) -> None:
     engine = make(says("fine"))
     run(engine, request(constraint=CALL))  # compiled, and found alive
     good, bad = Collector(), Collector()
 
-    def dead(self: object, row: object) -> bool:
-        row[:] = 0  # type: ignore[index]
-        return True
-
-    monkeypatch.setattr(XGrammarMatcher, "fill", dead)
+    monkeypatch.setattr(XGrammarMatcher, method, replacement)
     engine.submit(request(constraint=CALL), bad)
     engine.submit(request(), good)
     assert bad.done.wait(5)
     assert good.done.wait(5)
     assert isinstance(bad.events[-1], Failure)
+    assert "inside" not in bad.events[-1].message
     assert good.text == "fine"
 
 
@@ -314,6 +322,7 @@ def test_a_dead_grammar_ends_its_request_only(make: Make, monkeypatch: pytest.Mo
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 256}, "max_tokens"),
         ({"vocabulary": "other"}, "plan"),
+        ({"ignore_eos": True, "constraint": CALL}, "ignore_eos"),
     ],
 )
 def test_what_can_never_run_is_refused_at_once(make: Make, changes: dict[str, object], param: str) -> None:

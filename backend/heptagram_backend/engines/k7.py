@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
+from heptagram_backend.drafts import draft_policy
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import Vocabulary, assemble, make_parts
 from heptagram_backend.errors import ReleaseError
+from heptagram_backend.generation import DraftSource
 from heptagram_backend.grammars import load_grammar_factory
 from heptagram_backend.release import Release
-from heptagram_backend.targets.transformers_target import TransformersTarget
+from heptagram_backend.targets import load_target
 from heptagram_backend.tokenizer import CheckpointTokenizer
 from heptagram_kernels.layout import K7_LAYOUT
 
@@ -21,7 +24,7 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
         ReleaseError: the release was written for another layout or vocabulary, or the checkpoint cannot be run.
     """
     options = release.engine
-
+    draft_policy(cast(DraftSource, options.drafts))  # an unknown name is refused now, not at the first request
     try:
         K7_LAYOUT.check(release.k7_layout)
     except ValueError as error:
@@ -33,13 +36,7 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
             f"{tokenizer.vocabulary_hash}"
         )
     token_bytes = tokenizer.token_bytes()
-    target = TransformersTarget(
-        checkpoint,
-        dtype=options.dtype,
-        num_slots=options.max_num_seqs,
-        max_model_len=options.max_model_len,
-        threads=options.threads,
-    )
+    target = load_target(options, checkpoint)
     vocabulary = Vocabulary(token_bytes, tokenizer.encode, frozenset(tokenizer.eos_ids), tokenizer.vocabulary_hash)
     factory = load_grammar_factory(token_bytes, vocab_width=target.vocab_size, stop_token_ids=tokenizer.eos_ids)
     parts = make_parts(target=target, vocabulary=vocabulary, factory=factory, options=options)
