@@ -41,8 +41,8 @@ class CheckpointTokenizer:
         source = self._read("tokenizer.json")
         config = self._read("tokenizer_config.json", default={})
         self._vocabulary = source
-        self._tokenizer = Tokenizer.from_str(json.dumps(source))
-        self._plain = Tokenizer.from_str(json.dumps({**source, "added_tokens": []}))
+        self._tokenizer = self._made_of(source)
+        self._plain = self._made_of({**source, "added_tokens": []})
         self._control = {token["id"]: str(token["content"]) for token in source.get("added_tokens", [])}
         self._silent = frozenset(token["id"] for token in source.get("added_tokens", []) if token["special"])
         self._specials = {name: _content(config[name]) for name in _SPECIALS if config.get(name) is not None}
@@ -129,6 +129,14 @@ class CheckpointTokenizer:
         entries = sorted((token, text) for text, token in self._tokenizer.get_vocab(with_added_tokens=True).items())
         text = json.dumps([entries, sorted(self._control)], separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def _made_of(self, source: dict[str, Any]) -> Tokenizer:
+        try:
+            return Tokenizer.from_str(json.dumps(source))
+        except Exception as error:  # the library raises nothing more special
+            raise ReleaseError(
+                f"checkpoint: {self._checkpoint / 'tokenizer.json'} is no tokenizer ({error})"
+            ) from error
 
     def _encode_plain(self, text: str) -> list[int]:
         # Doubled marks are the caller's own, single ones are ours.

@@ -165,6 +165,8 @@ class _Reader:
 
     def _class(self) -> Ranges:
         negated = self._take("^")
+        if self._text.startswith("]", self._at):
+            raise PatternError("engines read `[]` differently; write `\\]` for the bracket")
         surely: list[Ranges] = []
         maybe: list[Ranges] = []
         while not self._take("]"):
