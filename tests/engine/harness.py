@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from heptagram_backend.constraint import GrammarFactory
+from heptagram_backend.constraint import Grammar, GrammarFactory
 from heptagram_backend.drafts import DraftPolicy, draft_policy
 from heptagram_backend.drafts.scripted import Script, Scripted
 from heptagram_backend.engines.parts import Parts, Vocabulary, make_parts
@@ -174,3 +177,82 @@ def _prefilled(parts: Parts, request: GenerationRequest, slot: int) -> Running:
     if request.constraint is not None:
         sequence.pending_grammar = parts.grammars.start(request.constraint)
     return sequence
+
+
+def masked_argmax(target: Target, request: GenerationRequest, vocabulary: Vocabulary) -> Result:
+    """The independent reference: one token a forward, seven dead rows, XGrammar asked directly, argmax by numpy."""
+    tokens = list(request.prompt_ids)
+    _prefill(target, tokens)
+    grammar = _matcher(request, vocabulary, target.vocab_size)
+    while len(tokens) - len(request.prompt_ids) < request.max_tokens:
+        logits = _eight_rows(target, tokens)
+        logits[~_allowed(grammar, vocabulary, target.vocab_size)] = -np.inf
+        token = int(logits.argmax())
+        if token in vocabulary.eos_ids and not request.ignore_eos:
+            return Result(tuple(tokens[len(request.prompt_ids) :]), "stop")
+        if grammar is not None:
+            assert grammar.accept(token)
+        tokens.append(token)
+    return Result(tuple(tokens[len(request.prompt_ids) :]), "length")
+
+
+def agrees_with_one_row_decoding(
+    model: Any, target: Target, request: GenerationRequest, answer: Result, vocabulary: Vocabulary, *, tolerance: float
+) -> int:
+    """Compare with a cached loop of transformers, one row a forward, under XGrammar's mask, along ``answer``.
+
+    The logits must agree within ``tolerance``, and the tokens wherever the margin between the best two exceeds twice
+    that. Returns how many tokens were compared so.
+    """
+    prompt = len(request.prompt_ids)
+    tokens = [*request.prompt_ids, *answer.tokens]
+    _prefill(target, tokens[:prompt])
+    grammar = _matcher(request, vocabulary, target.vocab_size)
+    cache, compared = None, 0
+    for place in range(len(tokens) - 1):
+        with torch.inference_mode():
+            output = model(input_ids=torch.tensor([[tokens[place]]]), cache=cache, use_cache=True)
+        cache = output.cache
+        if place < prompt - 1:
+            continue
+        row = output.logits[0, -1].float().numpy().copy()
+        np.testing.assert_allclose(row, _eight_rows(target, tokens[: place + 1]), atol=tolerance, rtol=0)
+        row[~_allowed(grammar, vocabulary, target.vocab_size)] = -np.inf
+        second, best = np.partition(row, -2)[-2:]
+        if best - second > 2 * tolerance:
+            assert int(row.argmax()) == tokens[place + 1]
+            compared += 1
+        if grammar is not None:
+            assert grammar.accept(tokens[place + 1])
+    return compared
+
+
+def _prefill(target: Target, tokens: Sequence[int]) -> None:
+    for start in range(0, len(tokens) - 1, target.prefill_chunk):
+        end = min(start + target.prefill_chunk, len(tokens) - 1)
+        target.prefill(slot=0, start=start, token_ids=tokens[start:end])
+
+
+def _matcher(request: GenerationRequest, vocabulary: Vocabulary, width: int) -> Grammar | None:
+    if request.constraint is None:
+        return None
+    stops = sorted(vocabulary.eos_ids)
+    factory = load_grammar_factory(vocabulary.token_bytes, vocab_width=width, stop_token_ids=stops)
+    return factory.matcher(request.constraint)
+
+
+def _eight_rows(target: Target, tokens: Sequence[int]) -> NDArray[np.float32]:
+    """Logits [V] behind ``tokens``, by a forward of the last one and seven dead rows."""
+    rows = torch.tensor([[tokens[-1], *[7] * 7]])
+    logits = target.forward(rows, torch.tensor([len(tokens) - 1]), torch.tensor([0]))[0, 0]
+    row: NDArray[np.float32] = logits.float().numpy().copy()
+    return row
+
+
+def _allowed(grammar: Grammar | None, vocabulary: Vocabulary, width: int) -> NDArray[np.bool_]:
+    allowed = np.zeros(width, dtype=np.bool_)
+    allowed[: len(vocabulary.token_bytes)] = True
+    packed = np.zeros(-(-width // 32), dtype=np.int32)
+    if grammar is not None and grammar.fill(packed):
+        allowed &= np.unpackbits(packed.view(np.uint8), bitorder="little")[:width].astype(np.bool_)
+    return allowed

@@ -11,10 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-import xgrammar
 from transformers import LlamaForCausalLM
 
 from heptagram_backend.constraint import ConstraintSpec
@@ -23,7 +21,17 @@ from heptagram_backend.generation import DraftSource, GenerationRequest, OutputS
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.step import Outcome
 from heptagram_backend.targets.transformers_target import TransformersTarget
-from tests.engine.harness import EOS, Result, drive, tiny_checkpoint, tiny_encode, tiny_factory, tiny_parts
+from tests.engine.harness import (
+    EOS,
+    Result,
+    agrees_with_one_row_decoding,
+    drive,
+    masked_argmax,
+    tiny_checkpoint,
+    tiny_encode,
+    tiny_parts,
+    tiny_vocabulary,
+)
 
 SCHEMA = (
     '{"type":"object","properties":{"name":{"type":"string"},"arguments":{"type":"object","properties":'
@@ -78,34 +86,7 @@ def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def plain(parts: Parts) -> list[Result]:
-    return [_masked_argmax(parts, request) for request in _requests()]
-
-
-def _masked_argmax(parts: Parts, request: GenerationRequest) -> Result:
-    """The independent reference: one token a forward, seven dead rows, XGrammar asked directly, argmax by numpy."""
-    target, tokens = parts.target, list(request.prompt_ids)
-    for start in range(0, len(tokens) - 1, target.prefill_chunk):
-        target.prefill(
-            slot=0, start=start, token_ids=tokens[start : min(start + target.prefill_chunk, len(tokens) - 1)]
-        )
-    grammar = tiny_factory(target.vocab_size).matcher(request.constraint) if request.constraint else None
-    while len(tokens) - len(request.prompt_ids) < request.max_tokens:
-        rows = torch.tensor([[tokens[-1], *[7] * 7]])
-        logits = target.forward(rows, torch.tensor([len(tokens) - 1]), torch.tensor([0]))[0, 0].float().numpy().copy()
-        allowed = np.ones(len(logits), dtype=bool)
-        allowed[EOS + 1 :] = False
-        if grammar is not None:
-            packed = np.zeros(-(-len(logits) // 32), dtype=np.int32)
-            if grammar.fill(packed):
-                allowed &= np.unpackbits(packed.view(np.uint8), bitorder="little")[: len(logits)].astype(bool)
-        logits[~allowed] = -np.inf
-        token = int(logits.argmax())
-        if token == EOS and not request.ignore_eos:
-            return Result(tuple(tokens[len(request.prompt_ids) :]), "stop")
-        if grammar is not None:
-            assert grammar.accept(token)
-        tokens.append(token)
-    return Result(tuple(tokens[len(request.prompt_ids) :]), "length")
+    return [masked_argmax(parts.target, request, tiny_vocabulary()) for request in _requests()]
 
 
 @pytest.mark.parametrize("drafts", ["none", "prompt_lookup", "grammar_forced", "auto", "scripted"])
@@ -145,34 +126,13 @@ def test_forced_text_makes_steps_fewer(parts: Parts, monkeypatch: pytest.MonkeyP
 
 
 def test_the_logits_are_those_of_plain_transformers(tmp_path: Path) -> None:
-    """Against a one-row cached loop of transformers and XGrammar: equal within tolerance, and the same token wherever
-    the margin is larger than that."""
     folder = tiny_checkpoint(tmp_path)
     target = TransformersTarget(folder, dtype="float32", num_slots=8, max_model_len=640)
     parts = tiny_parts(target)
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     compared = 0
     for request in _requests():
-        tokens = list(request.prompt_ids) + list(drive(parts, [replace(request, drafts="auto")])[0].tokens)
-        factory = tiny_factory(target.vocab_size)
-        grammar = factory.matcher(request.constraint) if request.constraint else None
-        cache = None
-        for place in range(len(tokens) - 1):
-            with torch.inference_mode():
-                output = model(input_ids=torch.tensor([[tokens[place]]]), cache=cache, use_cache=True)
-            cache = output.cache
-            if place < len(request.prompt_ids) - 1:
-                continue
-            row = output.logits[0, -1].float().clone()
-            row[EOS + 1 :] = -torch.inf
-            if grammar is not None:
-                packed = torch.zeros((1, -(-len(row) // 32)), dtype=torch.int32)
-                if grammar.fill(packed[0].numpy()):
-                    xgrammar.apply_token_bitmask_inplace(row.unsqueeze(0), packed)
-                assert grammar.accept(tokens[place + 1])
-            best = row.topk(2).values
-            if float(best[0] - best[1]) > 1e-3:
-                assert int(row.argmax()) == tokens[place + 1]
-                compared += 1
+        answer = drive(parts, [request])[0]
+        compared += agrees_with_one_row_decoding(model, target, request, answer, tiny_vocabulary(), tolerance=1e-3)
     assert compared > 60
     parts.grammars.close()
