@@ -37,8 +37,8 @@ class Script:
 
 
 class ProbePreprocessor:
-    def prepare(self, raw: str) -> GenerationRequest:
-        if raw == "bug":
+    def prepare(self, raw: bytes) -> GenerationRequest:
+        if raw == b"bug":
             raise ZeroDivisionError("a bug in preprocess")
         try:
             script = Script(**json.loads(raw))

@@ -59,6 +59,7 @@ class RawStream:
 
     def __init__(self, url: str, model: str, inputs: Sequence[Any]) -> None:
         self._queue: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self._answered = False
         self._client = triton.InferenceServerClient(url)
         # With this header an error comes with its gRPC status, and ends the stream.
         self._client.start_stream(self._deliver, headers={"triton_grpc_error": "true"})
@@ -70,11 +71,12 @@ class RawStream:
     def next(self, timeout: float = 30.0) -> Received:
         result, error = self._queue.get(timeout=timeout)
         if error is not None:
+            self._answered = True
             return Received(error=error.message(), status=error.status(), final=True)
-        parameters = result.get_response().parameters
+        self._answered = result.get_response().parameters["triton_final_response"].bool_param
         array = result.as_numpy(names.EVENTS)
         events = () if array is None else tuple(decode_event(text) for text in array)
-        return Received(events, final=parameters["triton_final_response"].bool_param)
+        return Received(events, final=self._answered)
 
     def rest(self) -> list[Received]:
         """Everything up to FINAL or an error."""
@@ -98,7 +100,10 @@ class RawStream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.cancel()
+        if self._answered:
+            self._client.stop_stream()  # a cancel just behind FINAL leaks in tritonserver 2.51
+        else:
+            self.cancel()
         self._client.close()
 
 
@@ -178,14 +183,18 @@ class Served:
         index = json.loads(self.post("repository/index", {}).text)
         return str(next(entry.get("state", "") for entry in index if entry["name"] == model))
 
-    def reload(self, model: str = names.CHAT, timeout_s: float = 5.0) -> None:
-        """Unload and load; a request that leaked would keep the model UNLOADING for ever."""
-        self.post(f"repository/models/{model}/unload", {})
+    def wait_unloaded(self, model: str, timeout_s: float = 10.0) -> None:
+        """Wait until an unload is over; a request that leaked would keep the model UNLOADING for ever."""
         deadline = time.monotonic() + timeout_s
         while (state := self.state(model)) == "UNLOADING":
             assert time.monotonic() < deadline, f"{model} never unloads: a request of it leaked"
             time.sleep(0.02)
         assert state == "UNAVAILABLE"
+
+    def reload(self, model: str = names.CHAT) -> None:
+        """Unload and load, which only works when nothing of the model is in flight."""
+        self.post(f"repository/models/{model}/unload", {})
+        self.wait_unloaded(model)
         assert self.post(f"repository/models/{model}/load", {}).status == 200
 
     @contextmanager

@@ -94,6 +94,21 @@ def test_many_cancels_at_once_end_those_and_no_other(probes: Served) -> None:
     ended(probes, before, count=20)
 
 
+def test_a_cancel_reaches_a_version_that_is_draining(probes: Served) -> None:
+    """Its numbers vanish with it, so what shows is that it unloads, long before the stream's own end."""
+    with probes.chat(ENDLESS.to_json()) as stream:
+        started(stream.next())
+        for model in (names.CHAT, names.GENERATE):
+            probes.post(f"repository/models/{model}/unload", {})
+        stream.next()
+        assert [probes.state(model) for model in (names.CHAT, names.GENERATE)] == ["UNLOADING"] * 2
+        stream.cancel()
+        probes.wait_unloaded(names.GENERATE)
+    probes.wait_unloaded(names.CHAT)
+    for model in (names.GENERATE, names.CHAT):
+        assert probes.post(f"repository/models/{model}/load", {}).status == 200
+
+
 def test_generate_called_directly_sees_the_cancel_itself(probes: Served) -> None:
     before = probes.settle()
     plan = probes.generate(ENDLESS.to_json(), model=names.PREPROCESS).messages[0]
@@ -166,8 +181,5 @@ def test_a_finished_stream_left_open_holds_the_ensemble(probes: Served) -> None:
         probes.post("repository/models/chat/unload", {})
         time.sleep(0.5)
         assert probes.state("chat") == "UNLOADING"
-    deadline = time.monotonic() + 5
-    while probes.state("chat") == "UNLOADING" and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert probes.state("chat") == "UNAVAILABLE"
+    probes.wait_unloaded("chat")
     probes.post("repository/models/chat/load", {})

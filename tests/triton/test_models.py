@@ -67,7 +67,7 @@ def error_of(sender: Sender) -> TritonError:
 
 
 def planned(script: Script) -> Request:
-    work = ProbePreprocessor().prepare(script.to_json())
+    work = ProbePreprocessor().prepare(script.to_json().encode())
     return Request(plan=work.to_json(), prompt_ids=list(work.prompt_ids))
 
 

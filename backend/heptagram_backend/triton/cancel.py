@@ -30,7 +30,7 @@ class Ticket:
         return json.dumps({"ticket": self.ticket, "address": self.address}, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> Ticket | None:
+    def from_json(cls, text: str | bytes) -> Ticket | None:
         """Read a ticket back; ``None`` when it is not one, or when its address is not one of ours."""
         try:
             data = json.loads(text)

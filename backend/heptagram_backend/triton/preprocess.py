@@ -14,7 +14,7 @@ from heptagram_backend.errors import OverloadedError, ReleaseError
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.release import Release
 from heptagram_backend.triton.status import contained, triton_error
-from heptagram_backend.triton.tensors import require_text, text_tensor, token_tensor
+from heptagram_backend.triton.tensors import require_bytes, text_tensor, token_tensor
 from heptagram_backend.triton.version import load_release, refuse_load
 from heptagram_wire import tensors as names
 
@@ -25,7 +25,7 @@ _ADVICE: Final = "send one JSON object of OpenAI chat-completions fields as STRI
 
 
 class Prepares(Protocol):
-    def prepare(self, raw: str) -> GenerationRequest:
+    def prepare(self, raw: bytes) -> GenerationRequest:
         """Validate and encode one request; raises HeptagramError."""
 
 
@@ -56,7 +56,7 @@ class TritonPythonModel:
     def _accept(self, request: Any) -> None:
         sender = request.get_response_sender()
         try:
-            raw = require_text(request, names.REQUEST, advice=_ADVICE)
+            raw = require_bytes(request, names.REQUEST, advice=_ADVICE)
             if not self._room.acquire(blocking=False):
                 raise OverloadedError(f"{_MAX_PENDING} requests wait to be read; try again later")
         except Exception as error:  # must be answered here: raised, it would end the whole execute call
@@ -64,7 +64,7 @@ class TritonPythonModel:
             return
         self._pool.submit(self._prepare, raw, sender)
 
-    def _prepare(self, raw: str, sender: Any) -> None:
+    def _prepare(self, raw: bytes, sender: Any) -> None:
         try:
             response = _plan(self._preprocessor.prepare(raw))
         except Exception as error:  # a request is always answered, whatever went wrong with it

@@ -14,7 +14,7 @@ import triton_python_backend_utils as pb_utils
 
 from heptagram_backend.errors import RequestError
 from heptagram_backend.triton.cancel import CancelOutbox, Ticket
-from heptagram_backend.triton.tensors import read_text
+from heptagram_backend.triton.tensors import read_bytes
 from heptagram_wire import tensors as names
 
 _REMEMBERED: Final = 1024
@@ -44,7 +44,7 @@ class TritonPythonModel:
 
     def _send_home(self, request: Any) -> None:
         try:
-            ticket = Ticket.from_json(read_text(request, names.TICKET) or "")
+            ticket = Ticket.from_json(read_bytes(request, names.TICKET) or b"")
         except RequestError:  # nobody is left to be told
             return
         if ticket is not None and ticket.ticket not in self._sent and self._outbox.send(ticket):

@@ -12,29 +12,32 @@ from heptagram_backend.errors import RequestError
 from heptagram_wire import errors as codes
 
 
-def read_text(request: Any, name: str) -> str | None:
-    """Read a STRING [1] input; ``None`` when it is missing.
+def read_bytes(request: Any, name: str) -> bytes | None:
+    """Read a STRING [1] input, which Triton hands on as it came; ``None`` when it is missing.
 
     Raises:
-        RequestError: not exactly one element, or its bytes are not UTF-8.
+        RequestError: not exactly one element.
     """
     value = _single(request, name)
+    return value if value is None or isinstance(value, bytes) else str(value).encode("utf-8")
+
+
+def require_bytes(request: Any, name: str, *, advice: str) -> bytes:
+    """Read a STRING [1] input that must be there; ``advice`` tells the client what to send."""
+    value = read_bytes(request, name)
     if value is None:
-        return None
+        raise RequestError(f"the input is missing; {advice}", code=codes.MISSING, param=name)
+    return value
+
+
+def require_text(request: Any, name: str, *, advice: str) -> str:
+    """As :func:`require_bytes`, for an input that must be UTF-8."""
     try:
-        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+        return require_bytes(request, name, advice=advice).decode("utf-8")
     except UnicodeDecodeError as error:
         raise RequestError(
             f"not UTF-8 at byte {error.start}; send UTF-8 text", code=codes.INVALID_VALUE, param=name
         ) from error
-
-
-def require_text(request: Any, name: str, *, advice: str) -> str:
-    """Read a STRING [1] input that must be there; ``advice`` tells the client what to send."""
-    value = read_text(request, name)
-    if value is None:
-        raise RequestError(f"the input is missing; {advice}", code=codes.MISSING, param=name)
-    return value
 
 
 def read_flag(request: Any, name: str) -> bool:

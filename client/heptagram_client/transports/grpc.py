@@ -35,6 +35,7 @@ class _GrpcReply:
     def __init__(self, netloc: str, model: str, body: str) -> None:
         self._inbox: SimpleQueue[InferResult | InferenceServerException | None] = SimpleQueue()
         self._closed = False
+        self._answered = False
         self._client: Any = InferenceServerClient(netloc)
         self._client.start_stream(self._deliver)
         # Raises where the stream has died already (no server); then the cause is on its way to the inbox.
@@ -49,15 +50,20 @@ class _GrpcReply:
         except Empty:
             raise IdleTimeoutError(timeout or 0.0) from None
         if isinstance(item, InferenceServerException):
+            self._answered = True
             raise map_exception(item) from item
-        return None if item is None else read_result(item)
+        response = None if item is None else read_result(item)
+        self._answered = response is None or response.final
+        return response
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         self._inbox.put(None)
-        self._client.stop_stream(cancel_requests=True)
+        # subtle: a call that is cancelled just behind its last response makes tritonserver (2.51) hold the model for
+        # ever. So an answered one is ended in order, which waits for the server's end of the stream.
+        self._client.stop_stream(cancel_requests=not self._answered)
         self._client.close()
 
     def _deliver(self, result: InferResult | None, error: InferenceServerException | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -13,6 +14,8 @@ from tritonclient.utils import InferenceServerException
 from heptagram_client.errors import IdleTimeoutError
 from heptagram_client.transports.base import AsyncReply, Response
 from heptagram_client.transports.tensors import map_error, map_exception, read_result, request_input
+
+_END_GRACE_S = 5.0
 
 
 class AsyncGrpcTransport:
@@ -37,6 +40,7 @@ class _AsyncGrpcReply:
     def __init__(self, responses: Any) -> None:
         self._responses = responses
         self._closed = False
+        self._answered = False
 
     async def receive(self, timeout: float | None) -> Response | None:
         if self._closed:
@@ -57,13 +61,29 @@ class _AsyncGrpcReply:
                 return None
             raise
         if isinstance(error, InferenceServerException):
+            self._answered = True
             raise map_exception(error) from error
-        return read_result(result)
+        response = read_result(result)
+        self._answered = response.final
+        return response
 
     async def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._answered:
+                await self._await_end()
+        finally:
             self._responses.cancel()
+
+    async def _await_end(self) -> None:
+        """subtle: a call that is cancelled just behind its last response makes tritonserver (2.51) hold the model for
+        ever, so the server is given the time to end the stream."""
+        with suppress(TimeoutError, StopAsyncIteration, grpc.RpcError):
+            async with asyncio.timeout(_END_GRACE_S):
+                while True:
+                    await anext(self._responses)
 
 
 async def _one(model: str, body: str) -> AsyncIterator[dict[str, Any]]:
