@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ def ask(server: ServerProcess, text: str) -> Any:
 
 
 def segments() -> set[str]:
-    return {path.name for path in SHARED_MEMORY.glob("heptagram-*")}
+    """Those of servers that this process started; another's may come and go meanwhile."""
+    return {path.name for path in SHARED_MEMORY.glob(f"heptagram-{os.getpid()}-*")}
 
 
 def test_serves_from_our_interpreter_and_leaves_nothing(tmp_path: Path) -> None:
