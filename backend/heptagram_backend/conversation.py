@@ -15,7 +15,8 @@ ToolMarkup = Literal["guarded", "free"]
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A declared function. ``parameters`` is the schema as the caller wrote it (it goes into the prompt);
-    ``enforced`` is what the schema walker made of it, ``None`` where the policy holds the shape only."""
+    ``enforced`` is what the schema walker made of it for the grammar alone (its patterns speak about JSON text, so
+    finished values are validated against ``parameters``), ``None`` where the policy holds the shape only."""
 
     name: str
     description: str | None
@@ -26,7 +27,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
-    """A tool call of an earlier assistant turn. ``arguments`` is JSON text, or raw text where it was cut."""
+    """A tool call of an earlier assistant turn. ``arguments`` is a JSON object, or any text where it was cut."""
 
     id: str
     name: str
@@ -55,7 +56,7 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """``schema`` is the walked schema of json_schema; ``{"type": "object"}`` stands for json_object."""
+    """``schema`` is the walked schema of json_schema; for json_object that of any object."""
 
     schema: Mapping[str, Any]
 

@@ -57,7 +57,8 @@ def test_nothing_is_lost_on_plain_characters(body: str, texts: list[str]) -> Non
     "pattern",
     [
         "(?=a)", "(?!a)", "(?<=a)b", "(?i)a", "\\bx", "(a)\\1", "\\p{L}", "[a", "(a", "a)", "a**", "a++", "{2}",
-        "x{,3}", "a{3,2}", "[b-a]", "[\\d-z]", "[]a]", "[[:alpha:]]", "\\", "a^b", "a$b", "(?:^a|b)c", "\\ud83d", "\\Z", "$*",
+        "x{,3}", "a{3,2}", "[b-a]", "[\\d-z]", "[]a]", "[[:alpha:]]", "\\", "a^b", "a$b", "(?:^a|b)c", "\\ud83d",
+        "\\Z", "$*",
     ],
 )  # fmt: skip
 def test_what_is_not_regular_or_not_clear_is_refused(pattern: str) -> None:

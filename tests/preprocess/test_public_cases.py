@@ -196,6 +196,8 @@ def test_hostile_sizes_are_refused() -> None:
     """https://github.com/vllm-project/vllm/pull/25188"""
     enum = {"enum": [f"{number:040}" for number in range(100_000)]}
     assert refused(body(**strict(enum))).code == codes.TOO_LARGE
+    branches = {"oneOf": [{"enum": [f"{one}-{two}" for two in range(1_000)]} for one in range(100)]}
+    assert refused(body(**strict(branches))).code == codes.TOO_LARGE
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(64)}}
     tools = [tool(f"t{number}", parameters=many, strict=True) for number in range(512)]
     assert refused(body(tools=tools)).code == codes.TOO_LARGE

@@ -177,6 +177,8 @@ def test_branches_of_one_of_are_told_apart_by_what_they_require() -> None:
         {"type": "object", "properties": {"kind": {"const": kind}, "v": _INT}, "required": ["kind"]} for kind in "xy"
     ]
     assert len(walk({"oneOf": tagged}, "p")["anyOf"]) == 2
+    many = [{"type": "object", "properties": {"k": {"const": k}}, "required": ["k"]} for k in range(128)]
+    assert len(walk({"oneOf": many}, "p")["anyOf"]) == 128
     assert _refused({"oneOf": [first, {**second, "required": []}]}).code == codes.UNSUPPORTED_SCHEMA
 
 

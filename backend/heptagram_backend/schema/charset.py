@@ -11,6 +11,7 @@ wrongly: overlong encodings get in, and U+D000 to U+D7FF become a place that can
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 Ranges = tuple[tuple[int, int], ...]
@@ -58,6 +59,7 @@ def raw(ranges: Ranges) -> Ranges:
     return intersection(ranges, _RAW)
 
 
+@lru_cache(maxsize=1024)
 def to_json_text(ranges: Ranges) -> str:
     """A regular expression of the set inside a JSON string; empty when JSON text cannot hold any of it."""
     unescaped = _write_class(raw(ranges))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from heptagram_backend.schema.keywords import TYPES, identity, type_of
@@ -10,31 +11,74 @@ from heptagram_backend.schema.keywords import TYPES, identity, type_of
 Resolve = Callable[[Any], Mapping[str, Any]]
 
 
-def exclusive(left: Mapping[str, Any], right: Mapping[str, Any], resolve: Resolve) -> bool:
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What tells a branch apart, read off once.
+
+    ``values`` are the listed ones, ``tags`` the listed values of required properties. ``declared`` holds the names
+    that a generated object can have; it is ``None`` where that is not known.
+    """
+
+    types: frozenset[str]
+    values: frozenset[str] | None
+    required: frozenset[str] = frozenset()
+    declared: frozenset[str] | None = None
+    tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+def branch(schema: Mapping[str, Any], resolve: Resolve) -> Branch:
+    """Read a branch. ``resolve`` follows the references of a property's schema."""
+    types, values = _types(schema), _values(schema)
+    if not {"anyOf", "oneOf", "allOf", "$ref"}.isdisjoint(schema):
+        return Branch(types, values)
+    names, properties = schema.get("required"), schema.get("properties")
+    required = frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+    found: Mapping[str, Any] = properties if isinstance(properties, dict) else {}
+    tags: dict[str, frozenset[str]] = {}
+    for key in required & found.keys():
+        listed = _values(resolve(found[key]))
+        if listed is not None:
+            tags[key] = listed
+    declared = required | found.keys()
+    closed = declared or schema.get("additionalProperties") is False
+    return Branch(types, values, required, declared if closed else None, tags)
+
+
+def exclusive(left: Branch, right: Branch) -> bool:
     """Is it certain that what is generated for one branch is not valid for the other, both ways?
 
     Objects are generated with declared properties only, so a branch that requires a property which the other does not
-    declare excludes the other's values. ``resolve`` follows a pure ``$ref``.
+    declare excludes the other's values.
     """
-    shared = _types(left) & _types(right)
+    shared = left.types & right.types
     if not shared:
         return True
-    values = _values(left), _values(right)
-    if values[0] is not None and values[1] is not None:
-        return not values[0] & values[1]
-    if shared != {"object"} or not _plain(left) or not _plain(right):
+    if left.values is not None and right.values is not None:
+        return left.values.isdisjoint(right.values)
+    if shared != {"object"}:
         return False
-    return _discriminated(left, right, resolve) or (_lacks(left, right) and _lacks(right, left))
+    tagged = any(left.tags[key].isdisjoint(right.tags[key]) for key in left.tags.keys() & right.tags.keys())
+    return tagged or (_lacks(left, right) and _lacks(right, left))
 
 
-def _types(schema: Mapping[str, Any]) -> set[str]:
-    """With ``number`` split off ``integer``: the first then stands for fractions and whole numbers alike."""
-    values = _listed(schema)
+def _lacks(generated: Branch, other: Branch) -> bool:
+    """``other`` requires a property that no object generated for ``generated`` has."""
+    return generated.declared is not None and not other.required <= generated.declared
+
+
+def _types(schema: Mapping[str, Any]) -> frozenset[str]:
+    """``number`` stands for whole numbers too."""
     declared = schema.get("type", list(TYPES))
-    names = set(declared if isinstance(declared, list) else [declared])
+    names = {name for name in (declared if isinstance(declared, list) else [declared]) if isinstance(name, str)}
     if "number" in names:
         names.add("integer")
-    return names & {type_of(value) for value in values} if values is not None else names
+    listed = _listed(schema)
+    return frozenset(names if listed is None else names & {type_of(value) for value in listed})
+
+
+def _values(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    listed = _listed(schema)
+    return None if listed is None else frozenset(map(identity, listed))
 
 
 def _listed(schema: Mapping[str, Any]) -> list[Any] | None:
@@ -42,41 +86,3 @@ def _listed(schema: Mapping[str, Any]) -> list[Any] | None:
         return [schema["const"]]
     values = schema.get("enum")
     return values if isinstance(values, list) else None
-
-
-def _values(schema: Mapping[str, Any]) -> set[str] | None:
-    values = _listed(schema)
-    return None if values is None else {identity(value) for value in values}
-
-
-def _plain(schema: Mapping[str, Any]) -> bool:
-    return not {"anyOf", "oneOf", "allOf", "$ref"} & schema.keys()
-
-
-def _required(schema: Mapping[str, Any]) -> set[str]:
-    names = schema.get("required")
-    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
-
-
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    declared = schema.get("properties")
-    return declared if isinstance(declared, dict) else {}
-
-
-def _discriminated(left: Mapping[str, Any], right: Mapping[str, Any], resolve: Resolve) -> bool:
-    """A property that both require and whose values never agree."""
-    for key in _required(left) & _required(right):
-        first, second = _properties(left).get(key), _properties(right).get(key)
-        if first is None or second is None:
-            continue
-        values = _values(resolve(first)), _values(resolve(second))
-        if values[0] is not None and values[1] is not None and not values[0] & values[1]:
-            return True
-    return False
-
-
-def _lacks(generated: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """``other`` requires a property that no object generated for ``generated`` has."""
-    declared = _properties(generated).keys() | _required(generated)
-    closed = bool(declared) or generated.get("additionalProperties") is False
-    return closed and bool(_required(other) - declared)

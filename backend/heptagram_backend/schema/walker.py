@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from heptagram_backend.schema import containers, numbers
-from heptagram_backend.schema.disjoint import exclusive
+from heptagram_backend.schema.disjoint import branch, exclusive
 from heptagram_backend.schema.enums import enumerated
 from heptagram_backend.schema.keywords import assertions, types
 from heptagram_backend.schema.limits import Budget
@@ -110,25 +110,30 @@ class Walker:
         places = [place / key / index for index in range(len(branches))]
         opened: list[dict[str, Any] | None] = []
         if rest or key == "oneOf":
-            for branch, where in zip(branches, places, strict=True):
-                alone = self._opened(branch, where, depth + 1)
+            for item, where in zip(branches, places, strict=True):
+                alone = self._opened(item, where, depth + 1)
                 if rest and alone is not None:
                     closes_over(alone, where)
                 opened.append(None if alone is None else merge(rest, alone, where))
         if key == "oneOf":
             self._require_exclusive([item for item in opened if item is not None], place / key)
         if not rest:
-            nodes = [self.node(branch, where, depth + 1) for branch, where in zip(branches, places, strict=True)]
+            nodes = [self.node(item, where, depth + 1) for item, where in zip(branches, places, strict=True)]
         else:
             nodes = [
-                NEVER if item is None else self._union(item, where, depth + 1)
-                for item, where in zip(opened, places, strict=True)
+                NEVER if merged is None else self._union(merged, where, depth + 1)
+                for merged, where in zip(opened, places, strict=True)
             ]
         return either(nodes)
 
     def _require_exclusive(self, branches: list[dict[str, Any]], place: Place) -> None:
-        for left, right in combinations(branches, 2):
-            if not exclusive(left, right, lambda schema: self._opened(schema, place, 0) or {}):
+        def resolve(schema: Any) -> Mapping[str, Any]:
+            if isinstance(schema, dict) and {"$ref", "allOf"}.isdisjoint(schema):
+                return schema
+            return self._opened(schema, place, 0) or {}
+
+        for left, right in combinations([branch(item, resolve) for item in branches], 2):
+            if not exclusive(left, right):
                 raise place.refuse(
                     "two branches may hold at once, which `oneOf` forbids; write `anyOf`, or give each branch a "
                     "required property with its own `const`"
