@@ -162,6 +162,12 @@ def test_a_malformed_generate_body_is_tritons_own_error(probes: Served, body: by
     assert parse_error(answer.error) is None
 
 
+def test_a_large_http_body_does_not_end_the_server(probes: Served) -> None:
+    """Without the launcher's wide stacks one of 4.2 MB does."""
+    assert probes.generate("x" * 16_000_000).status == 400
+    assert probes.generate(Script(stream=False).to_json()).status == 200
+
+
 def test_generate_is_callable_directly(probes: Served) -> None:
     plan = probes.generate(Script(deltas=2, stream=False).to_json(), model=names.PREPROCESS)
     [message] = plan.messages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import http.client
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from heptagram_backend.server.runtime import Runtime
 SHARED_MEMORY = Path("/dev/shm")
 EXIT_TIMEOUT_S = 30
 _POLL_S = 0.1
+_STACK_BYTES = 512 << 20
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -91,6 +93,7 @@ class ServerProcess:
 
         def die_with_parent() -> None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            _widen_stacks()
             if os.getppid() != parent:  # it died before the line above
                 os._exit(1)
 
@@ -163,6 +166,17 @@ class ServerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _widen_stacks() -> None:
+    """Set the stack of the calling process's later threads to 512 MiB of address space, or what is allowed.
+
+    subtle: tritonserver's HTTP front (2.51) lays a request's body out on the stack before any size is checked, so with
+    the usual 8 MiB anybody's body of 4 MB ends the whole server. Memory is only used where a stack is.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    allowed = _STACK_BYTES if hard == resource.RLIM_INFINITY else min(hard, _STACK_BYTES)
+    resource.setrlimit(resource.RLIMIT_STACK, (allowed, hard))
 
 
 def is_ready(address: Address, model: str) -> bool:
