@@ -51,7 +51,7 @@ def test_arbitrary_schemas(schema: Any, values: list[Any], seed: int) -> None:
 
 
 @pytest.mark.full
-@settings(max_examples=20_000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8_000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas(), st.lists(VALUES, max_size=6), st.integers(0, 2**32))
 @pytest.mark.timeout(3_600)
 def test_arbitrary_schemas_at_length(schema: Any, values: list[Any], seed: int) -> None:
