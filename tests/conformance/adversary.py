@@ -26,7 +26,7 @@ CORNER_PULL: Final = 1.5
 _NOISE_ROWS: Final = 127
 _CLOSERS: Final = frozenset(b'"}]')
 _BLANKS_AND_CLOSERS: Final = frozenset(b'"}], \n')
-_CORNERS: Final = frozenset(b"\\</>")
+_CORNERS: Final = frozenset(b"\\</>:")
 
 
 class Adversary:
@@ -67,7 +67,7 @@ class Adversary:
 def pull_of(token_bytes: Sequence[bytes | None], stop_ids: frozenset[int]) -> Tensor:
     """The bias of each token, float32 [V]: closing and stop tokens, and a weaker one for ugly corners.
 
-    Corners are escapes, markup characters, and pieces that are no whole UTF-8 text.
+    Corners are escapes, markup characters, colons (a URI needs one), and pieces that are no whole UTF-8 text.
     """
     pulls = [END_PULL if token in stop_ids else _pull(piece or b"") for token, piece in enumerate(token_bytes)]
     return torch.tensor(pulls)
