@@ -6,6 +6,7 @@ and an orderly stop takes the whole exit timeout. Nothing of ours runs in betwee
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ pytestmark = pytest.mark.server
 def test_tritons_refusals_on_a_stream_say_what_is_wrong_and_harm_no_later_request(tmp_path: Path) -> None:
     with running_server(write_probes(tmp_path / "repository")) as process:
         served = Served(process)
-        for text, inputs in MISFITS.items():
+        for pattern, inputs in MISFITS.items():
             with served.stream(*inputs) as stream:
                 [received] = stream.rest()
-            assert text in (received.error or "")
+            assert re.search(pattern, received.error or "")
             assert parse_error(received.error or "") is None
         assert served.settle()["requests_failed_total"] == 0
         with served.chat(Script().to_json()) as stream:
