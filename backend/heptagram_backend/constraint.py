@@ -25,6 +25,11 @@ class ConstraintSpec:
     def structural_tag(cls, tag: Mapping[str, Any]) -> ConstraintSpec:
         return cls("structural_tag", json.dumps(tag, ensure_ascii=False, separators=(",", ":")))
 
+    @classmethod
+    def json_schema(cls, schema: Mapping[str, Any]) -> ConstraintSpec:
+        """The whole answer is one value of ``schema``, which the walker made."""
+        return cls("json_schema", json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
+
     @property
     def digest(self) -> str:
         return hashlib.sha256(f"{self.kind}\0{self.source}".encode()).hexdigest()

@@ -45,7 +45,7 @@ _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
 _CLASS: Final = r"\[(?:[^\]\\]|\\.)*\]"
 _NAME: Final = r"[\w.-]+"
 _RULE: Final = re.compile(rf"^({_NAME}) ::= (.*)$", re.MULTILINE)
-_LITERAL_OR_CLASS: Final = re.compile(f"{_LITERAL}|{_CLASS}")
+LITERAL_OR_CLASS: Final = re.compile(f"{_LITERAL}|{_CLASS}")
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-f]{2})|.)")
 _TOKEN: Final = re.compile(
     rf"\s*(?:(?P<terminal>{_LITERAL}|{_CLASS}|Regex\({_LITERAL}[^)]*\))|(?P<repeat>\{{\d+[^}}]*\}}|[*?+])"
@@ -88,21 +88,29 @@ def harden(rules: Rules) -> Rules:
 
 @lru_cache(maxsize=1024)  # most rules of two schemas are the same
 def _safe_body(body: str) -> str:
-    return _LITERAL_OR_CLASS.sub(_safe, body)
+    return LITERAL_OR_CLASS.sub(_safe, body)
 
 
 def _safe(match: re.Match[str]) -> str:
     text = match[0]
     if not text.startswith("[^"):
-        return _ESCAPE.sub(lambda escape: rf"\u00{escape[1]}" if escape[1] else escape[0], text)
+        return unambiguous(text)
     if text not in _CLASSES:
         raise EngineError(f"the grammar library writes an unknown character class {text}; install the pinned version")
     return _CLASSES[text]
 
 
-def is_productive(rules: Rules, root: str = "root") -> bool:
-    """Whether ``root`` derives any finite text. A fixed point over the rules, from those of plain JSON, which do."""
-    known = {name for name in rules if name.startswith("basic_")}
+def unambiguous(terminal: str) -> str:
+    r"""``\xb0`` as ``\u00b0``, which ends where it was meant to."""
+    return _ESCAPE.sub(lambda escape: rf"\u00{escape[1]}" if escape[1] else escape[0], terminal)
+
+
+def is_productive(rules: Rules, root: str = "root", *, json: bool = True) -> bool:
+    """Whether ``root`` derives any finite text: a fixed point over the rules.
+
+    With ``json`` those of plain JSON, named ``basic_...``, are known to; a caller's own rules are not.
+    """
+    known = {name for name in rules if json and name.startswith("basic_")}
     while root not in known:
         found = {name for name, body in rules.items() if name not in known and _Body(body).derives(known)}
         if not found:

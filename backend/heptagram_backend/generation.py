@@ -42,6 +42,16 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
+class CompletionOutput:
+    """The answer leaves as a completion's tensors instead of events. ``prompt`` is the text that it begins with."""
+
+    prompt: str = ""
+    finish_reason: bool = False
+    num_input_tokens: bool = False
+    num_output_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """A request that the engine can run. ``max_tokens`` already fits the context."""
 
@@ -61,6 +71,7 @@ class GenerationRequest:
     return_token_ids: bool = False
     priority: int = 0
     vocabulary: str | None = None
+    completion: CompletionOutput | None = None
 
     def to_json(self) -> str:
         """The plan without ``prompt_ids``, which travel as a tensor of their own."""
@@ -86,12 +97,14 @@ class GenerationRequest:
                 data["trigger"] = Trigger(
                     trigger["text"], _require(_constraint(trigger["constraint"])), bool(trigger.get("once", False))
                 )
+            if (completion := data.get("completion")) is not None:
+                data["completion"] = CompletionOutput(**completion)
             for name in ("stop", "stop_token_ids"):
                 data[name] = tuple(data.get(name, ()))
             return cls(prompt_ids=prompt_ids, **data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RequestError(
-                f"not a plan that this version's preprocess writes ({error}); send chat requests to `chat`",
+                f"not a plan that this version's preprocess writes ({error}); send requests to `chat` or `completions`",
                 code=codes.INVALID_REQUEST,
                 param="plan",
             ) from error
@@ -100,7 +113,7 @@ class GenerationRequest:
 def _plain(value: Any) -> Any:
     if isinstance(value, ConstraintSpec):
         return {"kind": value.kind, "source": value.source}
-    if isinstance(value, OutputSpec | Trigger):
+    if isinstance(value, OutputSpec | Trigger | CompletionOutput):
         return {spec.name: _plain(getattr(value, spec.name)) for spec in fields(value)}
     return list(value) if isinstance(value, tuple) else value
 

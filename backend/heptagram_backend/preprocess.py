@@ -1,4 +1,4 @@
-"""The first step of a chat: from the text of a request to a plan that ``generate`` can run.
+"""The first step: from the text of a chat, or the inputs of a completion, to a plan that ``generate`` can run.
 
 Thread-safe: a preprocessor holds nothing of a request. Neither torch nor a grammar library is imported.
 """
@@ -6,18 +6,20 @@ Thread-safe: a preprocessor holds nothing of a request. Neither torch nor a gram
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from heptagram_backend.conversation import ChatRequest
 from heptagram_backend.errors import ReleaseError, RequestError
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.base import Constraints, PromptEncoding
-from heptagram_backend.generation import DraftSource, GenerationRequest, OutputSpec
+from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, OutputSpec
 from heptagram_backend.release import Release
 from heptagram_backend.requests import RequestLimits, enforce, parse_chat_request
+from heptagram_backend.requests.completions import CompletionInputs, CompletionRequest, parse_completion
 from heptagram_backend.schema import checkable
 from heptagram_backend.tokenizer import CheckpointTokenizer
 from heptagram_wire import errors as codes
+from heptagram_wire import tensors as names
 
 
 class Preprocessor:
@@ -53,14 +55,43 @@ class Preprocessor:
         request = enforce(parse_chat_request(raw, self._limits, self._release.served_model_name))
         prompt = self._format.encode(request, self._tokenizer)
         constraints = self._format.constrain(request)
-        self._check(request, constraints)
-        return self._plan(request, prompt, constraints)
+        self._check(request, constrained=bool(constraints.constraint or constraints.trigger))
+        return self._chat_plan(request, prompt, constraints)
 
-    def _check(self, request: ChatRequest, constraints: Constraints) -> None:
-        if request.ignore_eos and (constraints.constraint or constraints.trigger):
+    def complete(self, inputs: CompletionInputs) -> GenerationRequest:
+        """The same for a completion. Its prompt is raw: control tokens in it are control tokens, as in vLLM.
+
+        Raises:
+            RequestError: as :meth:`prepare`.
+        """
+        request = parse_completion(inputs, self._limits)
+        self._check(request, constrained=request.constraint is not None)
+        ids = tuple(self._tokenizer.encode_raw(request.text))
+        if not ids:
+            raise RequestError("the prompt is empty; send some text", param=names.TEXT_INPUT)
+        output = CompletionOutput(
+            prompt=request.text if request.echo else "",
+            finish_reason=request.finish_reason,
+            num_input_tokens=request.num_input_tokens,
+            num_output_tokens=request.num_output_tokens,
+        )
+        return GenerationRequest(
+            prompt_ids=ids,
+            output=OutputSpec(format=self._release.format),
+            model=self._release.served_model_name,
+            max_tokens=min(request.max_tokens, self._room(ids, names.TEXT_INPUT)),
+            constraint=request.constraint,
+            stream=request.stream,
+            return_token_ids=request.stream and request.num_output_tokens,  # to count those of each response
+            completion=output,
+            **self._common(request),
+        )
+
+    def _check(self, request: ChatRequest | CompletionRequest, *, constrained: bool) -> None:
+        if request.ignore_eos and constrained:
             raise RequestError(
-                "a constrained answer ends where its constraint does; leave it out, or send no tools and no "
-                "response_format",
+                "a constrained answer ends where its constraint does; leave it out, or leave out what constrains "
+                "(tools, response_format, a guide)",
                 code=codes.INVALID_VALUE,
                 param="ignore_eos",
             )
@@ -71,18 +102,20 @@ class Preprocessor:
                     param=f"stop_token_ids[{index}]",
                 )
 
-    def _plan(self, request: ChatRequest, prompt: PromptEncoding, constraints: Constraints) -> GenerationRequest:
-        engine = self._release.engine
-        room = engine.max_model_len - len(prompt.ids)
-        if room < 1:
+    def _room(self, ids: tuple[int, ...], param: str) -> int:
+        """How many tokens the answer may have."""
+        limit = self._release.engine.max_model_len
+        if len(ids) >= limit:
             raise RequestError(
-                f"the conversation has {len(prompt.ids)} tokens and the context holds {engine.max_model_len}, one of "
-                "which must be left for the answer; shorten the conversation",
+                f"the prompt has {len(ids)} tokens and the context holds {limit}, one of which must be left for the "
+                "answer; shorten it",
                 code=codes.CONTEXT_LENGTH,
-                param="messages",
+                param=param,
             )
+        return limit - len(ids)
+
+    def _chat_plan(self, request: ChatRequest, prompt: PromptEncoding, constraints: Constraints) -> GenerationRequest:
         wanted = request.max_tokens or self._release.default_max_tokens
-        drafts = request.num_speculative_tokens
         calls = bool(request.callable_tools) and request.tool_choice.mode != "none"
         output = OutputSpec(
             format=self._release.format,
@@ -94,17 +127,24 @@ class Preprocessor:
             prompt_ids=prompt.ids,
             output=output,
             model=request.model,
-            max_tokens=min(wanted, room),
+            max_tokens=min(wanted, self._room(prompt.ids, "messages")),
             constraint=constraints.constraint,
             trigger=constraints.trigger,
-            stop=request.stop,
-            stop_token_ids=request.stop_token_ids,
-            ignore_eos=request.ignore_eos,
-            deadline_ms=request.deadline_ms,
-            num_speculative_tokens=engine.num_speculative_tokens if drafts is None else drafts,
-            drafts=request.drafts or cast(DraftSource, engine.drafts),
             stream=request.stream,
             return_token_ids=request.return_token_ids,
-            priority=request.priority,
-            vocabulary=self._vocabulary,
+            **self._common(request),
         )
+
+    def _common(self, request: ChatRequest | CompletionRequest) -> dict[str, Any]:
+        engine = self._release.engine
+        drafts = request.num_speculative_tokens
+        return {
+            "stop": request.stop,
+            "stop_token_ids": request.stop_token_ids,
+            "ignore_eos": request.ignore_eos,
+            "deadline_ms": request.deadline_ms,
+            "num_speculative_tokens": engine.num_speculative_tokens if drafts is None else drafts,
+            "drafts": request.drafts or cast(DraftSource, engine.drafts),
+            "priority": request.priority,
+            "vocabulary": self._vocabulary,
+        }

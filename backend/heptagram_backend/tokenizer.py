@@ -99,6 +99,11 @@ class CheckpointTokenizer:
             start = match.end()
         return ids + self._encode_plain(text[start:])
 
+    def encode_raw(self, text: str) -> list[int]:
+        """Token ids of a raw prompt: control tokens in it count as such, and what the tokenizer puts around a text
+        by itself (a first token, for most) is there."""
+        return list(self._tokenizer.encode(text).ids)
+
     def token_bytes(self) -> list[bytes | None]:
         """The text of each token id as bytes; ``None`` for control tokens and for ids without a token.
 

@@ -18,6 +18,7 @@ import numpy as np
 import xgrammar
 from numpy.typing import NDArray
 
+from heptagram_backend.caller_grammar import tame
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.ebnf import Rules, harden, is_productive, read, write
 from heptagram_backend.errors import RequestError
@@ -88,7 +89,7 @@ class XGrammarFactory:
         # XGrammar raises RuntimeError, its own subclasses of it, and ValueError (bad JSON) for faults of the source.
         except (RuntimeError, ValueError) as error:
             raise RequestError(
-                f"the constraint cannot be compiled ({_PREFIX.sub('', str(error)).strip()}); simplify the schema",
+                f"the constraint cannot be compiled ({_PREFIX.sub('', str(error)).strip()}); correct or simplify it",
                 code=codes.UNSUPPORTED_SCHEMA,
             ) from error
         row = np.zeros(-(-self._width // 32), np.int32)
@@ -106,7 +107,7 @@ class XGrammarFactory:
             case "regex":
                 return self._compiler.compile_regex(spec.source)
             case "ebnf":
-                return self._compiler.compile_grammar(spec.source)
+                return self._compiler.compile_grammar(write(_caller_rules(spec.source)))
 
 
 class XGrammarMatcher:
@@ -229,8 +230,20 @@ def _json_rules(schema: str) -> Rules:
     return rules
 
 
+def _caller_rules(grammar: str) -> Rules:
+    """The rules of a caller's EBNF.
+
+    Raises:
+        RequestError: it holds what cannot be enforced, or derives no finite text.
+    """
+    rules = tame(read(str(xgrammar.Grammar.from_ebnf(grammar))))
+    if not is_productive(rules, json=False):
+        raise _admits_nothing()
+    return rules
+
+
 def _admits_nothing() -> RequestError:
     return RequestError(
-        "no finite output satisfies the constraint; look for a schema that requires itself",
+        "no finite output satisfies the constraint; look for what requires itself",
         code=codes.UNSUPPORTED_SCHEMA,
     )

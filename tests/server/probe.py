@@ -10,11 +10,13 @@ import secrets
 import threading
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from heptagram_backend.engine_api import EngineSnapshot, Sink
 from heptagram_backend.errors import HeptagramError, OverloadedError, RequestError
-from heptagram_backend.generation import GenerationRequest, OutputSpec
+from heptagram_backend.generation import CompletionOutput, GenerationRequest, OutputSpec
+from heptagram_backend.requests import RequestLimits
+from heptagram_backend.requests.completions import CompletionInputs, parse_completion
 from heptagram_wire import errors as codes
 from heptagram_wire.events import Failure, Finish, FinishReason, Ping, Start, TextDelta, Usage
 
@@ -52,6 +54,11 @@ class ProbePreprocessor:
             stream=script.stream,
             deadline_ms=script.deadline_ms,
         )
+
+    def complete(self, inputs: CompletionInputs) -> GenerationRequest:
+        asked = parse_completion(inputs, RequestLimits())
+        output = CompletionOutput(asked.text if asked.echo else "", asked.finish_reason)
+        return replace(self.prepare(asked.text.encode()), stream=asked.stream, completion=output)
 
 
 class ProbeEngine:

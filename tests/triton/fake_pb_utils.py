@@ -62,8 +62,9 @@ class Sender:
 
 
 class Request:
-    def __init__(self, *, cancelled: bool = False, **inputs: Any) -> None:
+    def __init__(self, *, cancelled: bool = False, parameters: str = "{}", **inputs: Any) -> None:
         self.inputs = {name: _tensor(name, value) for name, value in inputs.items()}
+        self._parameters = parameters
         self.sender = Sender()
         self._cancelled = cancelled
 
@@ -72,6 +73,9 @@ class Request:
 
     def is_cancelled(self) -> bool:
         return self._cancelled
+
+    def parameters(self) -> str:
+        return self._parameters
 
 
 def get_input_tensor_by_name(request: Request, name: str) -> Tensor | None:
@@ -114,7 +118,7 @@ class MetricFamily:
 
 
 def _tensor(name: str, value: Any) -> Tensor:
-    if isinstance(value, Exception):
+    if isinstance(value, Exception | np.ndarray):
         return Tensor(name, value)
     if isinstance(value, str | bytes):
         value = [value]

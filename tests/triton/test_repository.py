@@ -18,12 +18,16 @@ text_format: Any = import_module("google.protobuf.text_format")
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = ROOT / "model_repository"
+ENSEMBLES = (names.CHAT, names.COMPLETIONS)
 STEPS = (names.PREPROCESS, names.GENERATE, names.RELAY)
+ASKED = {*names.COMPLETION_TEXTS, *names.COMPLETION_FLAGS, *names.COMPLETION_NUMBERS, names.STOP_WORDS}
+ANSWERED = set(names.COMPLETION_OUTPUTS)
 FIELDS = {
-    names.PREPROCESS: ({names.REQUEST}, {names.PROMPT_IDS, names.PLAN}),
-    names.GENERATE: ({names.PROMPT_IDS, names.PLAN, names.ID, names.STOP}, {names.EVENTS, names.TICKET}),
-    names.RELAY: ({names.EVENTS, names.TICKET}, {names.EVENTS}),
+    names.PREPROCESS: ({names.REQUEST} | ASKED, {names.PROMPT_IDS, names.PLAN}),
+    names.GENERATE: ({names.PROMPT_IDS, names.PLAN, names.ID, names.STOP}, {names.EVENTS, names.TICKET} | ANSWERED),
+    names.RELAY: ({names.EVENTS, names.TICKET} | ANSWERED, {names.EVENTS} | ANSWERED),
     names.CHAT: ({names.REQUEST}, {names.EVENTS}),
+    names.COMPLETIONS: (ASKED, ANSWERED),
 }
 
 
@@ -31,7 +35,7 @@ def config(model: str) -> Any:
     return text_format.Parse((REPOSITORY / model / "config.pbtxt").read_text(), model_config_pb2.ModelConfig())
 
 
-@pytest.mark.parametrize("model", [*STEPS, names.CHAT])
+@pytest.mark.parametrize("model", [*STEPS, *ENSEMBLES])
 def test_each_config_is_complete(model: str) -> None:
     parsed = config(model)
     inputs, outputs = FIELDS[model]
@@ -52,9 +56,26 @@ def test_each_step_is_one_instance_on_the_cpu_and_one_import_line(model: str) ->
     assert (REPOSITORY / model / "1" / "model.py").read_text() == line
 
 
-def test_the_ensemble_pins_its_steps() -> None:
-    steps = config(names.CHAT).ensemble_scheduling.step
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_each_ensemble_pins_its_steps(ensemble: str) -> None:
+    steps = config(ensemble).ensemble_scheduling.step
     assert [(step.model_name, step.model_version) for step in steps] == [(name, 1) for name in STEPS]
+
+
+def test_the_tensors_of_a_completion_have_the_same_types_in_each_model() -> None:
+    """As the contract lists them; the loader compares types, but not what is optional."""
+    types = {names.MAX_TOKENS: "INT32", names.TOP_K: "INT32", names.SEED: "UINT64"}
+    types |= dict.fromkeys((names.TEMPERATURE, names.TOP_P, names.ACCEPTANCE_RATE), "FP32")
+    types |= dict.fromkeys(
+        (*names.COMPLETION_TEXTS, names.STOP_WORDS, names.TEXT_OUTPUT, names.FINISH_REASON), "STRING"
+    )
+    types |= dict.fromkeys(names.COMPLETION_FLAGS, "BOOL")
+    for model in (*STEPS, names.COMPLETIONS):
+        for each in (*config(model).input, *config(model).output):
+            if each.name in ASKED | ANSWERED:
+                assert model_config_pb2.DataType.Name(each.data_type) == f"TYPE_{types.get(each.name, 'UINT32')}"
+                several = each.name in ANSWERED | {names.STOP_WORDS}
+                assert list(each.dims) == [-1 if several else 1]
 
 
 @pytest.mark.parametrize("model", [names.PREPROCESS, names.GENERATE])

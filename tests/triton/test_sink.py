@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from heptagram_backend.errors import EngineError, OverloadedError, RequestError
+from heptagram_backend.triton.render import EventRenderer
 from heptagram_backend.triton.sink import ResponseSink
 from heptagram_wire import errors as codes
 from heptagram_wire.codec import decode_event
@@ -22,7 +23,13 @@ Make = Callable[..., Made]
 def make() -> Make:
     def build(*, stream: bool = True) -> Made:
         sender, closed = Sender(), list[str]()
-        sink = ResponseSink(sender, ticket="the ticket", stream=stream, closed=lambda: closed.append("closed"))
+        sink = ResponseSink(
+            sender,
+            ticket="the ticket",
+            stream=stream,
+            renderer=EventRenderer(),
+            closed=lambda: closed.append("closed"),
+        )
         return sink, sender, closed
 
     return build

@@ -17,6 +17,14 @@ def load_object(raw: bytes | str, limits: RequestLimits) -> dict[str, Any]:
     Raises:
         RequestError: ``invalid_json`` or ``too_large``.
     """
+    data = load_value(raw, limits)
+    if not isinstance(data, dict):
+        raise _invalid("the request must be one JSON object")
+    return data
+
+
+def load_value(raw: bytes | str, limits: RequestLimits) -> Any:
+    """Read any JSON value under the same rules; the errors speak of "the request"."""
     text = _decode(raw, limits)
     try:
         data = json.loads(
@@ -30,8 +38,6 @@ def load_object(raw: bytes | str, limits: RequestLimits) -> dict[str, Any]:
         raise _invalid(f"the request is not JSON: fault at character {error.pos}; send one JSON object") from None
     except RecursionError:
         raise _too_deep(limits) from None
-    if not isinstance(data, dict):
-        raise _invalid("the request must be one JSON object")
     _check(data, limits)
     return data
 
@@ -81,7 +87,7 @@ def _whole(digits: str, limits: RequestLimits) -> int:
     return int(digits)
 
 
-def _check(data: dict[str, Any], limits: RequestLimits) -> None:
+def _check(data: Any, limits: RequestLimits) -> None:
     """Depth, number of values, and whole characters; without recursion."""
     level: list[Any] = [data]
     seen = 0

@@ -19,7 +19,8 @@ from heptagram_backend.requests.fields import Fields, invalid, unsupported, wron
 from heptagram_backend.requests.limits import RequestLimits
 
 _INT32 = 2**31 - 1
-_INT64 = 2**63 - 1
+INT64_MAX = 2**63 - 1
+_UINT64 = 2**64 - 1
 _DRAFTS = ("auto", "none", "prompt_lookup", "grammar_forced")  # `scripted` is for tests
 _TEMPLATE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _TEMPLATE_TEXT = re.compile(r"[A-Za-z0-9_. -]{0,64}")
@@ -33,8 +34,8 @@ _RESERVED = frozenset(_TAKEN.split())
 
 def read_max_tokens(fields: Fields) -> int | None:
     """``max_completion_tokens``, or its older name ``max_tokens``."""
-    newer = fields.whole("max_completion_tokens", 1, _INT64)
-    older = fields.whole("max_tokens", 1, _INT64)
+    newer = fields.whole("max_completion_tokens", 1, INT64_MAX)
+    older = fields.whole("max_tokens", 1, INT64_MAX)
     if newer is not None and older is not None and newer != older:
         raise invalid("max_tokens", "differs from `max_completion_tokens`; send one of them")
     return older if newer is None else newer
@@ -74,22 +75,22 @@ def check_sampling(fields: Fields) -> None:
     fields.number("top_p", 0, 1)
     fields.whole("top_k", -1, _INT32)
     fields.number("min_p", 0, 1)
-    fields.whole("seed", -_INT64 - 1, _INT64)
+    fields.whole("seed", -INT64_MAX - 1, INT64_MAX)
     for key, neutral, low in (("frequency_penalty", 0, -2), ("presence_penalty", 0, -2), ("repetition_penalty", 1, 0)):
         if fields.number(key, low, 2) not in (None, neutral):
             raise unsupported(key, f"penalties are not supported; leave it out or send {neutral}")
     if fields.whole("n", 1, 128) not in (None, 1):
         raise unsupported("n", "one answer a request is supported; send several requests")
-    if fields.flag("logprobs", False):
-        raise unsupported("logprobs", "log probabilities are not supported; leave it out")
-    if fields.whole("top_logprobs", 0, 20):
-        raise unsupported("top_logprobs", "log probabilities are not supported; leave it out")
     if fields.get("logit_bias") not in (None, {}):
         raise unsupported("logit_bias", "not supported; leave it out")
 
 
 def check_rest(fields: Fields) -> None:
     """Fields that clients send and that change nothing here, and those that ask for what is not there."""
+    if fields.flag("logprobs", False):
+        raise unsupported("logprobs", "log probabilities are not supported; leave it out")
+    if fields.whole("top_logprobs", 0, 20):
+        raise unsupported("top_logprobs", "log probabilities are not supported; leave it out")
     for key in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
         fields.text(key, longest=1_024)
     metadata = fields.get("metadata")

@@ -70,8 +70,13 @@ def to_json_text(ranges: Ranges) -> str:
     return f"(?:{unescaped}|{escaped})" if unescaped else f"(?:{escaped})"
 
 
+def cut(ranges: Ranges) -> list[tuple[int, int]]:
+    """The same characters in ranges that XGrammar compiles rightly."""
+    return [piece for low, high in ranges for piece in _cut(low, high)]
+
+
 def _write_class(ranges: Ranges) -> str:
-    pieces = [piece for low, high in ranges for piece in _cut(low, high)]
+    pieces = cut(ranges)
     if len(pieces) == 1 and pieces[0][0] == pieces[0][1]:
         return _quote(pieces[0][0])
     return "[" + "".join(_quote(a) if a == b else f"{_quote(a)}-{_quote(b)}" for a, b in pieces) + "]" if pieces else ""

@@ -77,8 +77,12 @@ _QUANTIFIER = re.compile(r"\{(\d{1,16})(?:(,)(\d{1,16})?)?\}")
 _HEX = re.compile(r"x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})")
 
 
-def parse(pattern: str) -> Node:
+def parse(pattern: str, *, whole: bool = False) -> Node:
     """Read a pattern into a tree that matches whole strings.
+
+    Args:
+        pattern: the regular expression.
+        whole: it must match the whole string, anchors or not.
 
     Raises:
         PatternError: not a regular expression of the supported part.
@@ -87,7 +91,7 @@ def parse(pattern: str) -> Node:
     tree = reader.choice(0)
     if not reader.done:
         raise PatternError("an unopened `)`")
-    return _search(tree)
+    return _search(tree, start=whole, end=whole)
 
 
 class _Reader:

@@ -16,6 +16,7 @@ from heptagram_backend.release import Release
 from heptagram_backend.triton.cancel import CancelInbox
 from heptagram_backend.triton.live import LiveRequests
 from heptagram_backend.triton.metrics import EngineMetrics
+from heptagram_backend.triton.render import renderer_of
 from heptagram_backend.triton.sink import ResponseSink
 from heptagram_backend.triton.status import contained, triton_error
 from heptagram_backend.triton.tensors import read_flag, read_token_ids, require_text, text_tensor
@@ -24,7 +25,7 @@ from heptagram_backend.triton.watch import Watcher
 from heptagram_wire import tensors as names
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-_PLAN_ADVICE: Final = "send what `preprocess` made of the request, or call `chat`"
+_PLAN_ADVICE: Final = "send what `preprocess` made of the request, or call `chat` or `completions`"
 _STOP_ADVICE: Final = "send the id of the request's `start` event together with `stop`"
 
 
@@ -71,7 +72,13 @@ class TritonPythonModel:
         work = GenerationRequest.from_json(plan, ids)
         ticket = self._inbox.issue()
         key = ticket.ticket
-        sink = ResponseSink(sender, ticket=ticket.to_json(), stream=work.stream, closed=lambda: self._live.close(key))
+        sink = ResponseSink(
+            sender,
+            ticket=ticket.to_json(),
+            stream=work.stream,
+            renderer=renderer_of(work),
+            closed=lambda: self._live.close(key),
+        )
         self._live.open(key, sink)
         try:
             id = self._engine.submit(work, sink)

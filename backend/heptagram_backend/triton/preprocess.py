@@ -1,32 +1,40 @@
-"""First step of the ensembles: a request's text becomes a plan and prompt ids, or an INVALID_ARG error."""
+"""First step of the ensembles: a request becomes a plan and prompt ids, or an INVALID_ARG error."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 import triton_python_backend_utils as pb_utils
 
 from heptagram_backend.checkpoint import resolve
-from heptagram_backend.errors import OverloadedError, ReleaseError
+from heptagram_backend.errors import OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.release import Release
+from heptagram_backend.requests.completions import CompletionInputs
+from heptagram_backend.triton.completion_inputs import read_completion
 from heptagram_backend.triton.status import contained, triton_error
-from heptagram_backend.triton.tensors import require_bytes, text_tensor, token_tensor
+from heptagram_backend.triton.tensors import read_bytes, require_bytes, text_tensor, token_tensor
 from heptagram_backend.triton.version import load_release, refuse_load
+from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 
 _THREADS: Final = 4
 _MAX_PENDING: Final = 256
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-_ADVICE: Final = "send one JSON object of OpenAI chat-completions fields as STRING [1]"
+_ADVICE: Final = (
+    "send one JSON object of OpenAI chat-completions fields as STRING [1], or `text_input` to `completions`"
+)
 
 
 class Prepares(Protocol):
     def prepare(self, raw: bytes) -> GenerationRequest:
-        """Validate and encode one request; raises HeptagramError."""
+        """Validate and encode one chat request; raises HeptagramError."""
+
+    def complete(self, inputs: CompletionInputs) -> GenerationRequest:
+        """The same for a completion."""
 
 
 class TritonPythonModel:
@@ -56,17 +64,31 @@ class TritonPythonModel:
     def _accept(self, request: Any) -> None:
         sender = request.get_response_sender()
         try:
-            raw = require_bytes(request, names.REQUEST, advice=_ADVICE)
+            work = self._read(request)
             if not self._room.acquire(blocking=False):
                 raise OverloadedError(f"{_MAX_PENDING} requests wait to be read; try again later")
         except Exception as error:  # must be answered here: raised, it would end the whole execute call
             sender.send(_error(error), flags=_FINAL)
             return
-        self._pool.submit(self._prepare, raw, sender)
+        self._pool.submit(self._prepare, work, sender)
 
-    def _prepare(self, raw: bytes, sender: Any) -> None:
+    def _read(self, request: Any) -> Callable[[], GenerationRequest]:
+        """Take what came in out of the request's memory; the returned call does the work."""
+        completion = read_completion(request)
+        if completion is None:
+            raw = require_bytes(request, names.REQUEST, advice=_ADVICE)
+            return lambda: self._preprocessor.prepare(raw)
+        if read_bytes(request, names.REQUEST) is not None:
+            raise RequestError(
+                "stands beside inputs of a completion; send one or the other",
+                code=codes.INVALID_REQUEST,
+                param=names.REQUEST,
+            )
+        return lambda: self._preprocessor.complete(completion)
+
+    def _prepare(self, work: Callable[[], GenerationRequest], sender: Any) -> None:
         try:
-            response = _plan(self._preprocessor.prepare(raw))
+            response = _plan(work())
         except Exception as error:  # a request is always answered, whatever went wrong with it
             response = _error(error)
         finally:

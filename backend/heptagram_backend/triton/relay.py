@@ -18,6 +18,7 @@ from heptagram_backend.triton.tensors import read_bytes
 from heptagram_wire import tensors as names
 
 _REMEMBERED: Final = 1024
+_PASSED_ON: Final = (names.EVENTS, *names.COMPLETION_OUTPUTS)
 
 
 class TritonPythonModel:
@@ -37,10 +38,10 @@ class TritonPythonModel:
         if request.is_cancelled():
             self._send_home(request)
             return pb_utils.InferenceResponse([])
-        events = pb_utils.get_input_tensor_by_name(request, names.EVENTS)
-        if events is None:
-            return pb_utils.InferenceResponse([])
-        return pb_utils.InferenceResponse([pb_utils.Tensor(names.EVENTS, events.as_numpy())])
+        found = {name: pb_utils.get_input_tensor_by_name(request, name) for name in _PASSED_ON}
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor(name, tensor.as_numpy()) for name, tensor in found.items() if tensor is not None]
+        )
 
     def _send_home(self, request: Any) -> None:
         try:

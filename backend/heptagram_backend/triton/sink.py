@@ -9,10 +9,10 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from heptagram_backend.errors import HeptagramError
+from heptagram_backend.triton.render import Renderer
 from heptagram_backend.triton.status import failure_error, triton_error
 from heptagram_backend.triton.tensors import text_tensor
 from heptagram_wire import tensors as names
-from heptagram_wire.codec import encode_event
 from heptagram_wire.events import Event, Failure, Ping, Start
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -25,8 +25,11 @@ class ResponseSink:
     after that reads freed memory in the server's process.
     """
 
-    def __init__(self, sender: Any, *, ticket: str, stream: bool, closed: Callable[[], None]) -> None:
+    def __init__(
+        self, sender: Any, *, ticket: str, stream: bool, renderer: Renderer, closed: Callable[[], None]
+    ) -> None:
         self._sender = sender
+        self._renderer = renderer
         self._ticket = ticket
         self._stream = stream
         self._closed = closed
@@ -65,14 +68,10 @@ class ResponseSink:
             return not self._over and (self._broken or bool(self._sender.is_cancelled()))
 
     def _response(self, events: Sequence[Event]) -> Any:
-        if not self._stream and events and isinstance(events[-1], Failure):
+        as_event = self._stream and self._renderer.tells_failures
+        if not as_event and events and isinstance(events[-1], Failure):
             return pb_utils.InferenceResponse(error=failure_error(events[-1]))
-        return pb_utils.InferenceResponse(
-            [
-                text_tensor(names.EVENTS, [encode_event(event) for event in events]),
-                text_tensor(names.TICKET, [self._ticket]),
-            ]
-        )
+        return pb_utils.InferenceResponse([*self._renderer.render(events), text_tensor(names.TICKET, [self._ticket])])
 
     def _deliver(self, response: Any, *, final: bool) -> None:
         self._over = final

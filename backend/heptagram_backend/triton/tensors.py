@@ -30,19 +30,32 @@ def require_bytes(request: Any, name: str, *, advice: str) -> bytes:
     return value
 
 
+def read_text(request: Any, name: str) -> str | None:
+    """As :func:`read_bytes`, for an input that must be UTF-8."""
+    value = _single(request, name)
+    return None if value is None else _text(value, name)
+
+
 def require_text(request: Any, name: str, *, advice: str) -> str:
     """As :func:`require_bytes`, for an input that must be UTF-8."""
-    try:
-        return require_bytes(request, name, advice=advice).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise RequestError(
-            f"not UTF-8 at byte {error.start}; send UTF-8 text", code=codes.INVALID_VALUE, param=name
-        ) from error
+    return _text(require_bytes(request, name, advice=advice), name)
+
+
+def read_texts(request: Any, name: str) -> tuple[str, ...] | None:
+    """Read a STRING [-1] input; ``None`` when it is missing."""
+    array = _array(request, name)
+    return None if array is None else tuple(_text(value, name) for value in array.reshape(-1))
 
 
 def read_flag(request: Any, name: str) -> bool:
     """Read a BOOL [1] input; False when it is missing."""
     return bool(_single(request, name))
+
+
+def read_value(request: Any, name: str) -> Any:
+    """Read an input of one number or flag as Python's own; ``None`` when it is missing."""
+    value = _single(request, name)
+    return None if value is None else value.item()
 
 
 def read_token_ids(request: Any, name: str, *, advice: str) -> tuple[int, ...]:
@@ -58,6 +71,11 @@ def text_tensor(name: str, values: Sequence[str]) -> Any:
     return pb_utils.Tensor(name, np.array([value.encode("utf-8") for value in values], dtype=np.object_))
 
 
+def number_tensor(name: str, value: float, dtype: type[np.number[Any]]) -> Any:
+    """An output of one number."""
+    return pb_utils.Tensor(name, np.array([value], dtype=dtype))
+
+
 def token_tensor(name: str, ids: Sequence[int]) -> Any:
     """An INT32 [len(ids)] output."""
     return pb_utils.Tensor(name, np.array(ids, dtype=np.int32))
@@ -71,6 +89,15 @@ def _array(request: Any, name: str) -> Any:
         return tensor.as_numpy()
     except Exception as error:  # the stub raises several unrelated types for malformed BYTES
         raise RequestError(f"cannot be read ({error})", code=codes.INVALID_VALUE, param=name) from error
+
+
+def _text(value: Any, name: str) -> str:
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"not UTF-8 at byte {error.start}; send UTF-8 text", code=codes.INVALID_VALUE, param=name
+        ) from error
 
 
 def _single(request: Any, name: str) -> Any:
