@@ -1,0 +1,1 @@
+"""DeepSeek V4: DSML tool calls behind the text, reasoning between ``<think>`` and ``</think>``."""
