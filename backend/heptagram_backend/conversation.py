@@ -8,21 +8,43 @@ from typing import Any, Literal
 
 from heptagram_backend.generation import DraftSource
 
-Role = Literal["system", "developer", "user", "assistant", "tool"]
+Role = Literal["system", "developer", "user", "assistant", "tool", "latest_reminder"]
 ToolMarkup = Literal["guarded", "free"]
 
 
 @dataclass(frozen=True, slots=True)
+class Conventions:
+    """What a format takes of a request beyond what all of them take.
+
+    ``efforts`` are the names that ``reasoning_effort`` may have beside ``none``, ``effort_range`` bounds a number in
+    its place; without both no effort is taken.
+    """
+
+    roles: tuple[Role, ...] = ("system", "developer", "user", "assistant", "tool")
+    efforts: tuple[str, ...] = ()
+    effort_range: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
-    """A declared function. ``parameters`` is the schema as the caller wrote it (it goes into the prompt);
-    ``enforced`` is what the schema walker made of it for the grammar alone (its patterns speak about JSON text, so
-    finished values are validated against ``parameters``), ``None`` where the policy holds the shape only."""
+    """A declared function; ``name`` is ``namespace::name`` where it has a namespace. ``parameters`` is the schema as
+    the caller wrote it (it goes into the prompt); ``enforced`` is what the schema walker made of it for the grammar
+    alone (its patterns speak about JSON text, so finished values are validated against ``parameters``), ``None`` where
+    the policy holds the shape only. ``declared`` is the function as the caller wrote it, its keys in their order, but
+    with the qualified name, the description of its namespace before its own, and no nulls."""
 
     name: str
     description: str | None
     parameters: Mapping[str, Any]
     strict: bool | None = None
     enforced: Mapping[str, Any] | None = None
+    declared: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def declaration(self) -> Mapping[str, Any]:
+        """``declared``, or what it would be of a tool that was made without one."""
+        made = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return self.declared or {key: value for key, value in made.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +58,8 @@ class PastCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """``content`` is plain text (content parts are joined); ``None`` only for an assistant turn with calls."""
+    """``content`` is plain text (``parts`` of it joined by a line break); ``None`` only for an assistant turn with
+    calls. ``parts`` is empty where the caller sent one string."""
 
     role: Role
     content: str | None
@@ -44,6 +67,7 @@ class Message:
     calls: tuple[PastCall, ...] = ()
     call_id: str | None = None
     name: str | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +80,11 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """``schema`` is the walked schema of json_schema; for json_object that of any object."""
+    """``schema`` is the walked schema of json_schema, ``declared`` what the caller wrote; for json_object both are
+    that of any object."""
 
     schema: Mapping[str, Any]
+    declared: Mapping[str, Any] = field(default_factory=lambda: {"type": "object"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +106,7 @@ class ChatRequest:
     num_speculative_tokens: int | None = None
     drafts: DraftSource | None = None
     tool_markup: ToolMarkup = "guarded"
+    reasoning_effort: str | int | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -31,7 +31,7 @@ class Preprocessor:
         limits: bounds of one request.
 
     Raises:
-        ReleaseError: the format or the tokenizer is not there, or the vocabulary is not the release's.
+        ReleaseError: the format or the tokenizer is not there, they do not fit, or the vocabulary is not the release's.
     """
 
     def __init__(self, release: Release, checkpoint: Path, limits: RequestLimits | None = None) -> None:
@@ -39,6 +39,7 @@ class Preprocessor:
         self._limits = limits or RequestLimits()
         self._format = load_format(release.format)
         self._tokenizer = CheckpointTokenizer(checkpoint)
+        self._format.check(self._tokenizer)
         self._vocabulary = self._tokenizer.vocabulary_hash
         if release.vocabulary not in (None, self._vocabulary):
             raise ReleaseError(
@@ -52,7 +53,8 @@ class Preprocessor:
         Raises:
             RequestError: the request is wrong or cannot be served; nothing else is ever raised for a request's sake.
         """
-        request = enforce(parse_chat_request(raw, self._limits, self._release.served_model_name))
+        model, conventions = self._release.served_model_name, self._format.conventions
+        request = enforce(parse_chat_request(raw, self._limits, model, conventions))
         prompt = self._format.encode(request, self._tokenizer)
         constraints = self._format.constrain(request)
         self._check(request, constrained=bool(constraints.constraint or constraints.trigger))

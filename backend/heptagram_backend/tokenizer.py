@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +56,11 @@ class CheckpointTokenizer:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     @property
+    def control_tokens(self) -> Mapping[int, str]:
+        """Every added token by its id, whether or not it is shown in decoded text."""
+        return self._control
+
+    @property
     def guard(self) -> str:
         """See :class:`heptagram_backend.formats.base.ChatTokenizer`."""
         return _MARK
@@ -63,6 +68,10 @@ class CheckpointTokenizer:
     def guarded(self, text: str) -> str:
         """Break every control token in ``text`` with a mark behind its first character."""
         return self._any_control.sub(lambda match: match[0][0] + _MARK + match[0][1:], text.replace(_MARK, _MARK * 2))
+
+    def token_id(self, text: str) -> int | None:
+        """The id of the control token ``text``; ``None`` when there is no such control token."""
+        return next((token for token, control in self._control.items() if control == text), None)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> str:
         """Apply the chat template, ending with the header of the assistant's turn.
@@ -104,13 +113,19 @@ class CheckpointTokenizer:
         by itself (a first token, for most) is there."""
         return list(self._tokenizer.encode(text).ids)
 
-    def token_bytes(self) -> list[bytes | None]:
+    def token_bytes(self, markers: Collection[str] | None = None) -> list[bytes | None]:
         """The text of each token id as bytes; ``None`` for control tokens and for ids without a token.
+
+        Args:
+            markers: the only added tokens that have a text; ``None`` for all that are not declared special.
 
         Raises:
             ReleaseError: the vocabulary is of a kind whose bytes are not known.
         """
-        return token_texts(self._vocabulary, size=self.size, silent=self._silent)
+        silent = self._silent
+        if markers is not None:
+            silent = frozenset(token for token, text in self._control.items() if text not in markers)
+        return token_texts(self._vocabulary, size=self.size, silent=silent)
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:

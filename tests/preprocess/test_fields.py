@@ -219,7 +219,7 @@ def test_what_an_sdk_dumps_is_tolerated() -> None:
 def test_parts_are_joined_and_reasoning_is_kept() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     request = parse(_after({"role": "assistant", "content": parts, "reasoning": "why"}, _USER))
-    assert request.messages[1] == Message("assistant", "a\nb", reasoning="why")
+    assert request.messages[1] == Message("assistant", "a\nb", reasoning="why", parts=("a", "b"))
 
 
 @pytest.mark.parametrize(

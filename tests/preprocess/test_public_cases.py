@@ -183,13 +183,20 @@ def test_null_content(role: str) -> None:
     assert (wire.code, wire.param) == (codes.MISSING, "messages[0].content")
 
 
-def test_namespaces_are_names_and_the_separate_field_is_refused() -> None:
+def test_tools_of_one_name_in_two_namespaces_stay_apart() -> None:
     """https://github.com/local-inference-lab/vllm/pull/787"""
-    tools = [tool("inventory::lookup"), tool("billing::lookup")]
-    assert len(parse(body(tools=tools)).tools) == 2
-    assert refused(body(tools=[{**tool("lookup"), "namespace": "x"}])).code == codes.UNKNOWN_FIELD
-    choice = {"type": "function", "function": {"name": "lookup"}}
-    assert refused(body(tools=tools, tool_choice=choice)).param == "tool_choice"
+    tools = [tool("lookup") | {"namespace": "inventory"}, tool("lookup", namespace="billing")]
+    call = {"id": "c1", "type": "function", "function": {"name": "lookup", "namespace": "billing", "arguments": "{}"}}
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]}]
+    choice = {"type": "function", "function": {"name": "inventory::lookup"}}
+    request = parse({"messages": messages, "tools": tools, "tool_choice": choice})
+    assert [tool.name for tool in request.tools] == ["inventory::lookup", "billing::lookup"]
+    assert request.messages[1].calls[0].name == "billing::lookup"
+    assert [tool.name for tool in request.callable_tools] == ["inventory::lookup"]
+    bare = {"type": "function", "function": {"name": "lookup"}}
+    assert refused(body(tools=tools, tool_choice=bare)).param == "tool_choice"
+    disagreeing = tool("f", namespace="y") | {"namespace": "x"}
+    assert refused(body(tools=[disagreeing])).param == "tools[0].function.namespace"
 
 
 def test_hostile_sizes_are_refused() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from heptagram_backend.constraint import ConstraintSpec
-from heptagram_backend.conversation import ChatRequest
+from heptagram_backend.conversation import ChatRequest, Conventions
 from heptagram_backend.generation import OutputSpec, Trigger
 from heptagram_wire.events import FinishReason
 
@@ -69,6 +69,17 @@ class PromptEncoding:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerBounds:
+    """What ends a constrained answer whose schema has no bound of its own.
+
+    ``string_tokens`` bounds one string in about that many tokens, ``array_items`` an array without ``maxItems``.
+    """
+
+    string_tokens: int = 8_192
+    array_items: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """What holds while the answer is generated. All empty: free text.
 
@@ -84,6 +95,17 @@ class Format(Protocol):
     """One model family. Chosen by name in ``release.yaml``, never by guessing."""
 
     name: str
+    conventions: Conventions
+    markers: frozenset[str] | None
+    """The added tokens that the model generates as text; all others are silent, never shown and never allowed by a
+    grammar. ``None``: only those that the tokenizer calls special are silent."""
+
+    def check(self, tokenizer: ChatTokenizer) -> None:
+        """Called once, before any request.
+
+        Raises:
+            ReleaseError: the checkpoint's tokenizer lacks what the format writes.
+        """
 
     def encode(self, request: ChatRequest, tokenizer: ChatTokenizer) -> PromptEncoding:
         """Render and encode the conversation.
@@ -107,6 +129,9 @@ class ChatTokenizer(Protocol):
 
     def guarded(self, text: str) -> str:
         """Mark ``text`` so that control tokens inside it are later encoded as plain text."""
+
+    def token_id(self, text: str) -> int | None:
+        """The id of the control token ``text``; ``None`` when there is no such control token."""
 
     def render(self, messages: Sequence[Mapping[str, Any]], **template_kwargs: Any) -> str:
         """Apply the checkpoint's chat template with the generation prompt."""

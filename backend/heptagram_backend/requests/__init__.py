@@ -6,7 +6,10 @@ name the field (``messages[1].tool_calls[0].function.arguments``) and carry no t
 
 from __future__ import annotations
 
-from heptagram_backend.conversation import ChatRequest
+from collections.abc import Mapping
+from typing import Any
+
+from heptagram_backend.conversation import ChatRequest, Conventions
 from heptagram_backend.errors import RequestError
 from heptagram_backend.requests.enforcement import enforce
 from heptagram_backend.requests.fields import Fields, shown
@@ -16,6 +19,7 @@ from heptagram_backend.requests.messages import read_messages
 from heptagram_backend.requests.options import (
     check_rest,
     check_sampling,
+    read_effort,
     read_max_tokens,
     read_ours,
     read_priority,
@@ -26,30 +30,46 @@ from heptagram_backend.requests.options import (
 from heptagram_backend.requests.tools import read_response_format, read_tool_choice, read_tools
 from heptagram_wire import errors as codes
 
-__all__ = ["RequestLimits", "enforce", "parse_chat_request"]
+__all__ = ["RequestLimits", "enforce", "parse_chat_request", "read_chat_request"]
 
 ALIAS = "chat"  # the ensemble's name is always accepted as the model's
 
 
-def parse_chat_request(raw: bytes | str, limits: RequestLimits, served_model: str) -> ChatRequest:
+_COMMON = Conventions()
+
+
+def parse_chat_request(
+    raw: bytes | str, limits: RequestLimits, served_model: str, conventions: Conventions = _COMMON
+) -> ChatRequest:
     """Read one request. Schemas are not walked yet: :func:`enforce` does that.
 
     Args:
         raw: JSON text of one object.
         limits: bounds of this server.
         served_model: the name that ``model`` must have; it may also be ``chat`` or absent.
+        conventions: what the model's format takes.
 
     Raises:
         RequestError: anything that is wrong with it.
     """
-    fields = Fields(load_object(raw, limits))
+    return read_chat_request(load_object(raw, limits), limits, served_model, conventions)
+
+
+def read_chat_request(
+    data: Mapping[str, Any], limits: RequestLimits, served_model: str, conventions: Conventions = _COMMON
+) -> ChatRequest:
+    """The same for a request in Python objects, where any iterable but text and mappings is a list.
+
+    ``data`` is left as it is; its texts and its depth are trusted.
+    """
+    fields = Fields(data)
     _check_model(fields, served_model)
     tools = read_tools(fields, limits)
     request = ChatRequest(
-        messages=read_messages(fields, limits),
+        messages=read_messages(fields, limits, conventions),
         model=served_model,
         tools=tools,
-        tool_choice=read_tool_choice(fields, tools),
+        tool_choice=read_tool_choice(fields, tools, limits),
         parallel_tool_calls=fields.flag("parallel_tool_calls", True),
         response_format=read_response_format(fields),
         max_tokens=read_max_tokens(fields),
@@ -59,6 +79,7 @@ def parse_chat_request(raw: bytes | str, limits: RequestLimits, served_model: st
         stream=fields.flag("stream", True),
         return_token_ids=fields.flag("return_token_ids", False),
         priority=read_priority(fields),
+        reasoning_effort=read_effort(fields, conventions),
         chat_template_kwargs=read_template_kwargs(fields, limits),
         **read_ours(fields),
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heptagram_backend.conversation import ChatRequest, ResponseFormat, Tool
+from heptagram_backend.conversation import ChatRequest, Tool
 from heptagram_backend.requests.tools import SCHEMA_PATH
 from heptagram_backend.schema import Budget, walk, walk_parameters
 
@@ -35,7 +35,7 @@ def enforce(request: ChatRequest) -> ChatRequest:
         for index, tool in enumerate(request.tools)
     )
     found = request.response_format
-    wanted = None if found is None else ResponseFormat(walk(dict(found.schema), SCHEMA_PATH, budget))
+    wanted = None if found is None else replace(found, schema=walk(dict(found.schema), SCHEMA_PATH, budget))
     return replace(request, tools=tools, response_format=wanted)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from heptagram_backend.errors import RequestError
@@ -23,6 +24,11 @@ class Fields:
         self._data: Mapping[str, Any] = data
         self._path = path
         self._known: set[str] = set()
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The object as it is."""
+        return self._data
 
     def at(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
@@ -94,14 +100,16 @@ class Fields:
         return float(value)
 
     def list(self, key: str, *, longest: int) -> list[Any] | None:
+        """The entries of a list, or of any other iterable but text and mappings."""
         value = self.get(key)
         if value is None:
             return None
-        if not isinstance(value, list):
+        if not is_list(value):
             raise wrong_type(self.at(key), "a list", value)
-        if len(value) > longest:
+        entries = [*islice(value, longest + 1)]
+        if len(entries) > longest:
             raise RequestError(f"more than {longest} entries", code=codes.TOO_LARGE, param=self.at(key))
-        return value
+        return entries
 
     def nested(self, key: str) -> Fields | None:
         value = self.get(key)
@@ -117,6 +125,11 @@ class Fields:
                 raise RequestError(f"there is no field {shown(key)} here{hint}", code=codes.UNKNOWN_FIELD, param=param)
 
 
+def is_list(value: Any) -> bool:
+    """Whether ``value`` counts as a list. From JSON only lists do; callers in Python may have other iterables."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping)
+
+
 def shown(text: str) -> str:
     """Foreign text, quoted and cut, for a message."""
     return json.dumps(text if len(text) <= 64 else text[:64] + "...", ensure_ascii=False)
@@ -130,7 +143,8 @@ def wrong_type(path: str, expected: str, value: Any) -> RequestError:
         str: "a string",
         list: "a list",
         dict: "an object",
-    }.get(type(value), "null")
+        type(None): "null",
+    }.get(type(value), "something else")
     return RequestError(f"must be {expected}, not {found}", code=codes.INVALID_TYPE, param=path or None)
 
 

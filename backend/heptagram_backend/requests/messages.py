@@ -10,20 +10,18 @@ JSON, and what is no JSON at all (a call that was cut) is kept as it is.
 from __future__ import annotations
 
 import json
-import re
-from typing import Any, cast, get_args
+from typing import Any, cast
 
-from heptagram_backend.conversation import Message, PastCall, Role
+from heptagram_backend.conversation import Conventions, Message, PastCall, Role
 from heptagram_backend.errors import RequestError
-from heptagram_backend.requests.fields import Fields, invalid, shown, unsupported, wrong_type
+from heptagram_backend.requests.fields import Fields, invalid, is_list, shown, unsupported, wrong_type
 from heptagram_backend.requests.limits import RequestLimits
+from heptagram_backend.requests.namespaces import read_name
 from heptagram_wire import errors as codes
 
-NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
-
-def read_messages(fields: Fields, limits: RequestLimits) -> tuple[Message, ...]:
-    """Read ``messages`` of a request.
+def read_messages(fields: Fields, limits: RequestLimits, conventions: Conventions) -> tuple[Message, ...]:
+    """Read ``messages`` of a request; ``conventions`` has the roles of the model.
 
     Raises:
         RequestError: missing, empty, or a message is not what its role may be.
@@ -32,21 +30,13 @@ def read_messages(fields: Fields, limits: RequestLimits) -> tuple[Message, ...]:
     entries = fields.list("messages", longest=limits.messages)
     if not entries:
         raise invalid("messages", "must hold at least one message")
-    return tuple(_message(Fields(entry, f"messages[{i}]"), limits) for i, entry in enumerate(entries))
+    return tuple(_message(Fields(entry, f"messages[{i}]"), limits, conventions) for i, entry in enumerate(entries))
 
 
-def read_name(fields: Fields, key: str, limits: RequestLimits) -> str:
-    """The name of a tool: letters, digits, ``_``, ``-``, and ``.`` and ``:`` as in ``namespace::name``."""
-    name = fields.required_text(key, longest=limits.name)
-    if not NAME.fullmatch(name):
-        raise invalid(fields.at(key), f"{shown(name)} may hold only letters, digits and _ - . :")
-    return name
-
-
-def _message(fields: Fields, limits: RequestLimits) -> Message:
+def _message(fields: Fields, limits: RequestLimits, conventions: Conventions) -> Message:
     fields.require("role")
-    role = cast(Role, fields.choice("role", get_args(Role)))
-    content = _content(fields)
+    role = cast(Role, fields.choice("role", conventions.roles))
+    content, parts = _content(fields)
     reasoning = None
     calls: tuple[PastCall, ...] = ()
     call_id = None
@@ -61,18 +51,19 @@ def _message(fields: Fields, limits: RequestLimits) -> Message:
     if content is None and not calls:
         raise RequestError(f"a {role} message needs a content", code=codes.MISSING, param=fields.at("content"))
     fields.refuse_unknown()
-    return Message(role, content, reasoning=reasoning, calls=calls, call_id=call_id, name=name)
+    return Message(role, content, reasoning=reasoning, calls=calls, call_id=call_id, name=name, parts=parts)
 
 
-def _content(fields: Fields) -> str | None:
+def _content(fields: Fields) -> tuple[str | None, tuple[str, ...]]:
+    """The text, and its parts if it came in parts."""
     value = fields.get("content")
     if value is None or isinstance(value, str):
-        return value
+        return value, ()
     path = fields.at("content")
-    if not isinstance(value, list):
+    if not is_list(value):
         raise wrong_type(path, "a string or a list of parts", value)
-    texts = [_part(Fields(part, f"{path}[{i}]")) for i, part in enumerate(value)]
-    return "\n".join(texts) if texts else None
+    texts = tuple(_part(Fields(part, f"{path}[{i}]")) for i, part in enumerate(value))
+    return ("\n".join(texts) if texts else None), texts
 
 
 def _part(part: Fields) -> str:
@@ -120,7 +111,7 @@ def _call(call: Fields, limits: RequestLimits) -> PastCall:
     function = Fields(call.require("function"), call.at("function"))
     past = PastCall(
         id=call.required_text("id", longest=limits.id),
-        name=read_name(function, "name", limits),
+        name=read_name(function, limits, call).text,
         arguments=_arguments(function),
     )
     function.refuse_unknown()

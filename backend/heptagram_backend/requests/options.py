@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from heptagram_backend.conversation import ToolMarkup
+from heptagram_backend.conversation import Conventions, ToolMarkup
 from heptagram_backend.generation import DraftSource
 from heptagram_backend.requests.fields import Fields, invalid, unsupported, wrong_type
 from heptagram_backend.requests.limits import RequestLimits
@@ -108,10 +108,23 @@ def check_rest(fields: Fields) -> None:
     for key in ("audio", "prediction", "web_search_options"):
         if fields.get(key) is not None:
             raise unsupported(key, "not supported; leave it out")
-    if fields.text("reasoning_effort") not in (None, "none"):
-        raise unsupported("reasoning_effort", "not supported by this model; leave it out")
     if fields.text("verbosity") not in (None, "medium"):
         raise unsupported("verbosity", "not supported; leave it out")
+
+
+def read_effort(fields: Fields, conventions: Conventions) -> str | int | None:
+    """``reasoning_effort``: ``none``, or a name or a number that ``conventions`` has."""
+    key = "reasoning_effort"
+    value = fields.get(key)
+    if value in (None, "none"):
+        return cast(str | None, value)
+    bounds = conventions.effort_range
+    if not conventions.efforts and bounds is None:
+        fields.text(key)
+        raise unsupported(fields.at(key), "not supported by this model; leave it out")
+    if bounds is not None and not isinstance(value, str):
+        return fields.whole(key, *bounds)
+    return fields.choice(key, ("none", *conventions.efforts))
 
 
 def read_template_kwargs(fields: Fields, limits: RequestLimits) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """``tools``, ``tool_choice`` and ``response_format``.
 
-Without tools ``auto`` and ``none`` mean a plain chat; ``required`` and a named tool are refused. A name may also hold
-``.`` and ``:``, so that ``namespace::name`` can be written.
+Without tools ``auto`` and ``none`` mean a plain chat; ``required`` and a named tool are refused. Names are qualified by
+their namespaces before anything is compared, so a name alone never means a tool that has a namespace.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heptagram_backend.conversation import ResponseFormat, Tool, ToolChoice
 from heptagram_backend.errors import RequestError
 from heptagram_backend.requests.fields import Fields, invalid, shown, unsupported, wrong_type
 from heptagram_backend.requests.limits import RequestLimits
-from heptagram_backend.requests.messages import read_name
+from heptagram_backend.requests.namespaces import QualifiedName, read_name
 from heptagram_wire import errors as codes
 
 _MODES = ("auto", "none", "required")
@@ -40,14 +40,14 @@ def read_tools(fields: Fields, limits: RequestLimits) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
-def read_tool_choice(fields: Fields, tools: tuple[Tool, ...]) -> ToolChoice:
+def read_tool_choice(fields: Fields, tools: tuple[Tool, ...], limits: RequestLimits) -> ToolChoice:
     """Read ``tool_choice`` in all its forms.
 
     Raises:
         RequestError: an unknown form or name, or a call is demanded without tools.
     """
     value = fields.get("tool_choice")
-    choice = ToolChoice("auto") if value is None else _choice(value)
+    choice = ToolChoice("auto") if value is None else _choice(value, limits)
     if choice.mode == "required" and not tools:
         raise invalid("tool_choice", "a call is demanded, but there are no `tools`; declare some")
     declared = [tool.name for tool in tools]
@@ -84,7 +84,7 @@ def read_response_format(fields: Fields) -> ResponseFormat | None:
     declared.refuse_unknown()
     if not isinstance(schema, dict):
         raise wrong_type(SCHEMA_PATH, "an object", schema)
-    return ResponseFormat(schema)
+    return ResponseFormat(schema, declared=schema)
 
 
 def _tool(tool: Fields, limits: RequestLimits) -> Tool:
@@ -92,6 +92,7 @@ def _tool(tool: Fields, limits: RequestLimits) -> Tool:
     if kind != "function":
         raise unsupported(tool.at("type"), f"tools of type {shown(kind)} are not supported; declare functions")
     function = Fields(tool.require("function"), tool.at("function"))
+    name = read_name(function, limits, tool)
     tool.refuse_unknown()
     parameters = function.get("parameters")
     path = function.at("parameters")
@@ -101,17 +102,29 @@ def _tool(tool: Fields, limits: RequestLimits) -> Tool:
     if parameters.get("type", "object") != "object":
         raise invalid(path, 'the parameters of a tool are an object; write "type": "object"')
     strict = function.get("strict")
+    description = _description(function.text("description"), name)
     found = Tool(
-        name=read_name(function, "name", limits),
-        description=function.text("description"),
+        name=name.text,
+        description=description,
         parameters=parameters,
         strict=None if strict is None else function.flag("strict", False),
+        declared=_declared(function, name, description),
     )
     function.refuse_unknown()
     return found
 
 
-def _choice(value: Any) -> ToolChoice:
+def _description(own: str | None, name: QualifiedName) -> str | None:
+    return own if name.description is None else f"{name.description}\n{own or ''}"
+
+
+def _declared(function: Fields, name: QualifiedName, description: str | None) -> dict[str, Any]:
+    """The function as it was written, under its qualified name and the description of both."""
+    declared = {**function.data, "name": name.text, "description": description}
+    return {key: value for key, value in declared.items() if value is not None and key != "namespace"}
+
+
+def _choice(value: Any, limits: RequestLimits) -> ToolChoice:
     if isinstance(value, str):
         if value not in _MODES:
             raise invalid("tool_choice", f"{shown(value)} is no choice; {_FORMS}")
@@ -119,14 +132,13 @@ def _choice(value: Any) -> ToolChoice:
     fields = Fields(value, "tool_choice")
     kind = fields.required_text("type")
     if kind == "function":
-        name = _reference(fields)
-        return ToolChoice("required", (name,))
+        return ToolChoice("required", (_reference(fields, limits),))
     if kind != "allowed_tools":
         raise unsupported("tool_choice.type", f"{shown(kind)} is not supported; {_FORMS}")
-    return _allowed(fields)
+    return _allowed(fields, limits)
 
 
-def _allowed(fields: Fields) -> ToolChoice:
+def _allowed(fields: Fields, limits: RequestLimits) -> ToolChoice:
     """``{"type": "allowed_tools", "allowed_tools": {mode, tools}}``, or with mode and tools beside the type."""
     inner = fields.nested("allowed_tools") or fields
     inner.require("mode")
@@ -139,17 +151,19 @@ def _allowed(fields: Fields) -> ToolChoice:
         reference = Fields(entry, f"{inner.at('tools')}[{index}]")
         if reference.required_text("type") != "function":
             raise unsupported(reference.at("type"), "only functions are supported")
-        names.append(_reference(reference))
+        names.append(_reference(reference, limits))
     inner.refuse_unknown()
     fields.refuse_unknown()
     return ToolChoice(cast(Any, mode), tuple(dict.fromkeys(names)))
 
 
-def _reference(fields: Fields) -> str:
+def _reference(fields: Fields, limits: RequestLimits) -> str:
     """The name in ``{"type": "function", "function": {"name": ...}}`` or ``{"type": "function", "name": ...}``."""
     function = fields.nested("function")
-    name = (function or fields).required_text("name")
-    if function is not None:
+    if function is None:
+        name = read_name(fields, limits).text
+    else:
+        name = read_name(function, limits, fields).text
         function.refuse_unknown()
     fields.refuse_unknown()
     return name

@@ -5,7 +5,7 @@ Used for SmolLM2 and for every checkpoint whose template knows only roles and co
 
 from __future__ import annotations
 
-from heptagram_backend.conversation import ChatRequest
+from heptagram_backend.conversation import ChatRequest, Conventions
 from heptagram_backend.formats.base import ChatTokenizer, Constraints, OutputParser, PromptEncoding
 from heptagram_backend.formats.chatml_json.encode import RenderedMessage, render_messages
 from heptagram_backend.formats.chatml_json.markup import Guard
@@ -20,6 +20,11 @@ class ChatMLJson:
     """See :class:`heptagram_backend.formats.base.Format`. Stateless; one serves all requests."""
 
     name = "chatml_json"
+    markers = None
+    conventions = Conventions()
+
+    def check(self, tokenizer: ChatTokenizer) -> None:  # the template is found missing where it is used
+        del tokenizer
 
     def encode(self, request: ChatRequest, tokenizer: ChatTokenizer) -> PromptEncoding:
         messages = self.rendered_messages(request, tokenizer.guarded)

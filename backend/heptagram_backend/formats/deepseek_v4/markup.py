@@ -16,6 +16,7 @@ break; a call without parameters has one empty line in their place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -91,3 +92,16 @@ class Dsml:
 
 V4: Final = Dsml("tool_calls", "invoke", "parameter")
 V4_1: Final = Dsml(" calls", " invoke", " parameter")
+
+_UNNAMEABLE: Final = re.compile(r'["<>\x00-\x1f\x7f]')
+_RESULT_TAG: Final = re.compile(r"<(?=/?tool_result>)")
+
+
+def can_name(name: str) -> bool:
+    """Whether the markup can carry ``name``: it is written as it is between double quotes."""
+    return bool(name) and not _UNNAMEABLE.search(name)
+
+
+def without_result_tags(text: str) -> str:
+    """Defuse result tags inside untrusted text: a user or a tool must not be able to forge the result of a call."""
+    return _RESULT_TAG.sub("&lt;", text)
