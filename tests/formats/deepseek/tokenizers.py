@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from heptagram_backend.tokenizer import CheckpointTokenizer
 
@@ -31,6 +33,16 @@ def write_checkpoint(folder: Path, version: str) -> None:
     (folder / "tokenizer.json").write_text(json.dumps({**source, "added_tokens": added}), encoding="utf-8")
     config = shipped("tokenizer_config.json")
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def decoded(ids: Sequence[int]) -> str:
+    """The text of V4's tokens, control tokens included."""
+    return _reference().decode(list(ids), skip_special_tokens=False)
+
+
+@cache
+def _reference() -> Tokenizer:
+    return Tokenizer.from_str(json.dumps(shipped("tokenizer.json")))
 
 
 def shipped(name: str) -> Mapping[str, Any]:
