@@ -50,7 +50,7 @@ def tame(rules: Rules) -> Rules:
 
 def _body(tree: Node) -> str | None:
     if isinstance(tree, Chars):
-        return _class(tree.ranges) if tree.ranges else None
+        return class_of(tree.ranges) if tree.ranges else None
     if isinstance(tree, Sequence):
         parts = [_body(item) for item in tree.items]
         return None if None in parts else "(" + (" ".join(part for part in parts if part) or '""') + ")"
@@ -66,7 +66,8 @@ def _body(tree: Node) -> str | None:
     return f"({item}){{{tree.low},{'' if tree.high is None else tree.high}}}"
 
 
-def _class(ranges: Ranges) -> str:
+def class_of(ranges: Ranges) -> str:
+    """One character of a set."""
     pieces = charset.cut(ranges)
     return "[" + "".join(_code(low) if low == high else f"{_code(low)}-{_code(high)}" for low, high in pieces) + "]"
 
@@ -84,7 +85,7 @@ def _safe(match: re.Match[str]) -> str:
     ranges = charset.complement(listed) if negated else charset.intersection(listed, charset.EVERYTHING)
     if not ranges:
         raise _refused("a character class holds no character; leave it out")
-    return _class(ranges)
+    return class_of(ranges)
 
 
 def _ranges(inside: str) -> Ranges:

@@ -58,8 +58,13 @@ def read(grammar: str) -> Rules:
     return {match[1]: match[2] for match in _RULE.finditer(grammar)}
 
 
-def write(rules: Rules) -> str:
-    return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+def write(rules: Rules, budgets: Mapping[str, str] | None = None) -> str:
+    """The rules as text; ``budgets`` says by name what a rule may use up, such as ``max_tokens=9``.
+
+    A budget ends a rule only where the rule may end: one of tokens is passed by what completes a character.
+    """
+    attributes = {name: f"[{budget}]" for name, budget in (budgets or {}).items()}
+    return "".join(f"{name}{attributes.get(name, '')} ::= {body}\n" for name, body in rules.items())
 
 
 def literal(text: str) -> str:

@@ -32,6 +32,7 @@ class OutputSpec:
 class Trigger:
     """Ordinary tool use: text is free until ``text`` has been generated, from there on ``constraint`` holds.
 
+    With ``after`` that text counts only once ``after`` has been generated, such as the end of the reasoning.
     ``constraint`` is a grammar of one whole call, ``text`` included. When it is complete the text is free again,
     or, with ``once``, only the end of the answer is allowed.
     """
@@ -39,6 +40,7 @@ class Trigger:
     text: str
     constraint: ConstraintSpec
     once: bool = False
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +96,7 @@ class GenerationRequest:
             data["output"] = OutputSpec(**data["output"])
             data["constraint"] = _constraint(data.get("constraint"))
             if (trigger := data.get("trigger")) is not None:
-                data["trigger"] = Trigger(
-                    trigger["text"], _require(_constraint(trigger["constraint"])), bool(trigger.get("once", False))
-                )
+                data["trigger"] = Trigger(**{**trigger, "constraint": _require(_constraint(trigger["constraint"]))})
             if (completion := data.get("completion")) is not None:
                 data["completion"] = CompletionOutput(**completion)
             for name in ("stop", "stop_token_ids"):

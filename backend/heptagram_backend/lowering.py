@@ -2,6 +2,17 @@
 
 A structural tag cannot ask for canonical JSON, and it compiles each ``json_schema`` node apart: the mask tables of a
 JSON string are then made once per tool. In one grammar they are made once.
+
+Four nodes are ours; what holds one of them must be plain grammar in all its parts:
+
+- ``shared``: its ``content``, written once however often it stands;
+- ``arranged``: ``elements``, each with ``content`` and ``optional``, in their order or (``any_order``) in any;
+  ``otherwise`` stands where none of them does;
+- ``raw_text``: text without ``excludes`` (a word between two bars) and without the characters ``other_than``, of
+  ``min_chars`` to ``max_chars`` characters, or of about ``max_tokens`` tokens at most;
+- ``ebnf``: rules, one a line, the first of them ``root``.
+
+``max_string_tokens`` of a ``json_schema`` bounds the strings of the JSON that have no length of their own.
 """
 
 from __future__ import annotations
@@ -10,8 +21,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heptagram_backend.ebnf import Rules, literal, renamed, write
+from heptagram_backend.arrangement import ANY_ORDER, any_order, in_order
+from heptagram_backend.ebnf import Rules, literal, read, renamed, write
 from heptagram_backend.errors import EngineError
+from heptagram_backend.raw_text import text_without
 
 JsonGrammar = Callable[[str], Rules]
 
@@ -30,7 +43,7 @@ def lower(node: Any, json_grammar: JsonGrammar) -> Any:
     part = _Part(json_grammar)
     body = part.body(node)
     if body is not None:
-        return {"type": "grammar", "grammar": write({**part.rules, "root": body})}
+        return {"type": "grammar", "grammar": write({**part.rules, "root": body}, part.budgets)}
     return {key: lower(value, json_grammar) for key, value in node.items()}
 
 
@@ -39,8 +52,9 @@ class _Part:
 
     def __init__(self, json_grammar: JsonGrammar) -> None:
         self.rules: dict[str, str] = {}
+        self.budgets: dict[str, str] = {}  # what a rule may use up, such as max_tokens=9
         self._json_grammar = json_grammar
-        self._schemas: dict[str, str] = {}  # root rule by schema
+        self._shared: dict[str, str] = {}  # root rule by what it was made of
         self._numbered = 0  # shared rules included, so that no number is given twice
 
     def body(self, node: Any) -> str | None:
@@ -49,7 +63,7 @@ class _Part:
             case {"type": "const_string", "value": str(value)}:
                 return literal(value)
             case {"type": "json_schema", "json_schema": schema, **more} if more.get("style", "json") == "json":
-                return self._schema(json.dumps(schema))
+                return self._schema(json.dumps(schema), node.get("max_string_tokens"))
             case {"type": "sequence", "elements": list(elements)}:
                 return self._joined(elements, " ")
             case {"type": "or", "elements": list(elements)}:
@@ -62,7 +76,49 @@ class _Part:
                 return None if inner is None else f"({literal(begin)} {inner} {literal(end)})"
             case {"type": "tags_with_separator", "tags": list(tags), "separator": str(separator), **more}:
                 return self._tags(tags, separator, **{key: more.get(key) is True for key in _OPTIONS})
+            case {"type": "shared", "content": content}:
+                return self._once(json.dumps(content), "part", lambda: self._needed(content))
+            case {"type": "ebnf", "grammar": str(grammar)}:
+                return self._once(grammar, "ebnf", lambda: self._add(read(grammar)))
+            case {"type": "raw_text"}:
+                return self._once(json.dumps(node), "raw", lambda: self._raw_text(node))
+            case {"type": "arranged", "elements": list(elements), "otherwise": otherwise, **more}:
+                return self._arranged(elements, otherwise, free=more.get("any_order") is True)
         return None
+
+    def _needed(self, node: Any) -> str:
+        body = self.body(node)
+        assert body is not None, "a part of one of our own nodes is more than a grammar"
+        return body
+
+    def _once(self, key: str, kind: str, make: Callable[[], str]) -> str:
+        """The rule of ``key``, which is made when it is asked for first."""
+        if key not in self._shared:
+            body = make()
+            if body not in self.rules:
+                name = f"{kind}_{len(self._shared)}"
+                self.rules[name], body = body, name
+            self._shared[key] = body
+        return self._shared[key]
+
+    def _raw_text(self, node: Any) -> str:
+        least, most, tokens = node.get("min_chars", 0), node.get("max_chars"), node.get("max_tokens")
+        first, rest = text_without(node["excludes"], least=least, other_than=node.get("other_than", ""))
+        name = f"text_{len(self.rules)}"
+        self.rules[name] = rest
+        if most is not None:
+            self.budgets[name] = f"max_chars={most - (least if least > 1 else 0)}"
+        elif tokens is not None:
+            self.budgets[name] = f"max_tokens={tokens}"
+        return f"({first} {name})"
+
+    def _arranged(self, elements: Sequence[Any], otherwise: Any, *, free: bool) -> str:
+        name = f"arranged_{len(self.rules)}"
+        arrange = any_order if free and len(elements) <= ANY_ORDER else in_order
+        parts = [self._needed({"type": "shared", "content": element["content"]}) for element in elements]
+        optional = [bool(element["optional"]) for element in elements]
+        self.rules |= arrange(parts, optional, self._needed(otherwise), name)
+        return name
 
     def _joined(self, nodes: Sequence[Any], joint: str) -> str | None:
         bodies = [body for node in nodes if (body := self.body(node)) is not None]
@@ -77,10 +133,11 @@ class _Part:
         several = name if stop_after_first else f"({name} ({literal(separator)} {name})*)"
         return several if at_least_one else f'("" | {several})'
 
-    def _schema(self, schema: str) -> str:
-        if schema not in self._schemas:
-            self._schemas[schema] = self._add(self._json_grammar(schema))
-        return self._schemas[schema]
+    def _schema(self, schema: str, string_tokens: int | None) -> str:
+        name = self._once(schema, "schema", lambda: self._add(self._json_grammar(schema)))
+        if string_tokens is not None and "basic_string" in self.rules:
+            self.budgets["basic_string"] = f"max_tokens={string_tokens}"
+        return name
 
     def _add(self, rules: Rules) -> str:
         """Take over the rules of a schema; returns the new name of its root."""

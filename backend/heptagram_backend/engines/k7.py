@@ -9,6 +9,7 @@ from heptagram_backend.drafts import draft_policy
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import Vocabulary, assemble, make_parts
 from heptagram_backend.errors import ReleaseError
+from heptagram_backend.formats import load_format
 from heptagram_backend.generation import DraftSource
 from heptagram_backend.grammars import load_grammar_factory
 from heptagram_backend.release import Release
@@ -35,7 +36,7 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
             f"vocabulary: the release was written for {release.vocabulary}, but the tokenizer of {checkpoint} is "
             f"{tokenizer.vocabulary_hash}"
         )
-    token_bytes = tokenizer.token_bytes()
+    token_bytes = tokenizer.token_bytes(load_format(release.format).markers)
     target = load_target(options, checkpoint)
     vocabulary = Vocabulary(token_bytes, tokenizer.encode, frozenset(tokenizer.eos_ids), tokenizer.vocabulary_hash)
     factory = load_grammar_factory(token_bytes, vocab_width=target.vocab_size, stop_token_ids=tokenizer.eos_ids)

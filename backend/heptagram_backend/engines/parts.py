@@ -120,5 +120,5 @@ class _SequenceMaker:
             drafts_forced=policy.forced,
             emitter=emitter,
             stop_ids=eos | frozenset(request.stop_token_ids),
-            watch=TriggerWatch(request.trigger.text) if request.trigger else None,
+            watch=TriggerWatch(request.trigger.text, request.trigger.after) if request.trigger else None,
         )

@@ -67,6 +67,19 @@ def _counts(low: int, high: int | None) -> str:
     return f"{{{low}}}" if low == high else f"{{{low},{'' if high is None else high}}}"
 
 
+def narrowed(tree: Node, ranges: charset.Ranges) -> Node:
+    """The matches that consist of ``ranges`` alone."""
+    if isinstance(tree, Chars):
+        return Chars(charset.intersection(tree.ranges, ranges))
+    if isinstance(tree, Repeat):
+        return Repeat(narrowed(tree.item, ranges), tree.low, tree.high)
+    if isinstance(tree, Sequence):
+        return Sequence(tuple(narrowed(item, ranges) for item in tree.items))
+    if isinstance(tree, Choice):
+        return Choice(tuple(narrowed(option, ranges) for option in tree.options))
+    return tree
+
+
 def cost(tree: Node) -> int:
     """About how many automaton states the text compiles to."""
     if isinstance(tree, Repeat):

@@ -21,6 +21,8 @@ from heptagram_wire import errors as codes
 def string(schema: Mapping[str, Any], place: Place, budget: Budget) -> dict[str, Any] | None:
     """The enforced form of a string's keywords; ``None`` when no string satisfies them.
 
+    Its ``pattern`` is about JSON text. ``raw`` keeps what it was made of, for formats that write strings as they are.
+
     Raises:
         RequestError: a keyword or their combination cannot be enforced.
     """
@@ -46,7 +48,9 @@ def string(schema: Mapping[str, Any], place: Place, budget: Budget) -> dict[str,
         return None
     if counted(bounded):
         budget.bounded_string(place, text)
-    return {"type": "string", "pattern": text}
+    source = FORMATS.get(schema.get("format", ""), schema.get("pattern"))
+    raw = {"pattern": source, "minLength": low or None, "maxLength": high}
+    return {"type": "string", "pattern": text, "raw": {key: value for key, value in raw.items() if value is not None}}
 
 
 def _language(schema: Mapping[str, Any], place: Place, budget: Budget) -> Node:
