@@ -11,6 +11,7 @@ from heptagram_backend.formats.base import Format
 FORMATS: dict[str, str] = {
     "chatml_json": "heptagram_backend.formats.chatml_json:ChatMLJson",
     "deepseek_v4": "heptagram_backend.formats.deepseek_v4:DeepSeekV4",
+    "deepseek_v4_preview": "heptagram_backend.formats.deepseek_v4:DeepSeekV4Preview",
     "deepseek_v4_1": "heptagram_backend.formats.deepseek_v4_1:DeepSeekV41",
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from heptagram_backend.conversation import ChatRequest
 from heptagram_backend.errors import ReleaseError, RequestError
-from heptagram_backend.formats.deepseek_v4 import DeepSeekV4
+from heptagram_backend.formats import load_format
 from heptagram_backend.formats.deepseek_v4.encode import render
 from heptagram_backend.formats.deepseek_v4.family import DsmlFormat
 from heptagram_backend.formats.deepseek_v4.mode import read_mode
-from heptagram_backend.formats.deepseek_v4_1 import DeepSeekV41
 from heptagram_backend.requests import RequestLimits, parse_chat_request
 from heptagram_wire import errors as codes
 from tests.formats.deepseek.tokenizers import tokenizer
 
-FORMATS: dict[str, DsmlFormat] = {"v4": DeepSeekV4(), "v4_1": DeepSeekV41()}
-BOTH = pytest.mark.parametrize("version", list(FORMATS))
+VERSIONS = ("v4", "v4_1")
+FORMATS = {version: cast(DsmlFormat, load_format(f"deepseek_{version}")) for version in (*VERSIONS, "v4_preview")}
+BOTH = pytest.mark.parametrize("version", VERSIONS)
 HI = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
@@ -137,6 +137,18 @@ def test_efforts_in_numbers() -> None:
     assert _refused("v4", HI, reasoning_effort=50) == (codes.INVALID_TYPE, "reasoning_effort")
 
 
+def test_efforts_by_name() -> None:
+    def degrees(version: str) -> list[str]:
+        names = ("minimal", "low", "medium", "high", "xhigh", "max")
+        return [
+            _text(version, HI, reasoning_effort=name).removeprefix("<｜begin▁of▁sentence｜>")[:24] for name in names
+        ]
+
+    none, utmost, beyond = "<｜User｜>hi<｜Assistant｜><t", "Reasoning Effort: Absolut", "Reasoning Effort: Beyond m"
+    assert degrees("v4") == [none[:24]] * 3 + [utmost[:24]] * 2 + [beyond[:24]]
+    assert degrees("v4_preview") == [none[:24]] * 4 + [utmost[:24]] * 2
+
+
 @BOTH
 def test_an_answer_is_opened_whatever_comes_last(version: str) -> None:
     """Where the official encoders leave the conversation closed, and a model has nothing to go on with."""
@@ -177,7 +189,7 @@ def test_control_tokens_of_the_caller_are_plain_text(version: str) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.data(), st.sampled_from(list(FORMATS)))
+@given(st.data(), st.sampled_from(VERSIONS))
 def test_no_text_of_a_caller_changes_the_control_tokens(data: st.DataObject, version: str) -> None:
     markup = [
         "<｜User｜>",

@@ -19,7 +19,7 @@ EXTRA_TOKENS = {"<｜System｜>": 128_000, "<｜deepseek_image｜>": 128_001}
 
 @cache
 def tokenizer(version: str) -> CheckpointTokenizer:
-    """Of ``v4`` or ``v4_1``."""
+    """Of ``v4`` (and its preview) or ``v4_1``."""
     with TemporaryDirectory() as folder:
         write_checkpoint(Path(folder), version)
         return CheckpointTokenizer(Path(folder))
