@@ -41,6 +41,16 @@ _RULES: Final = {
     "basic_number": f'{_INTEGER} ("" | "." [0-9]{{1, 32}}) ("" | {_EXPONENT})',
 }
 
+# A string whose inside is a rule of its own, so that it can have a budget. The look-ahead is only a hint, but with it,
+# and written as a recursion, a mask costs 30 microseconds; as a repetition 150, or as much as 120,000.
+_BEHIND: Final = r' (=("\"" [ \n\r\t]* [,}\]:]))'
+STRING_INSIDE: Final = "basic_text"
+SPLIT_STRING: Final = {
+    "basic_string": rf'"\"" {STRING_INSIDE} "\""',
+    STRING_INSIDE: f"basic_rest{_BEHIND}",
+    "basic_rest": rf'("" | {_PLAIN} basic_rest | "\\" basic_escape basic_rest){_BEHIND}',
+}
+
 _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
 _CLASS: Final = r"\[(?:[^\]\\]|\\.)*\]"
 _NAME: Final = r"[\w.-]+"

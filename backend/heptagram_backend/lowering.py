@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heptagram_backend.arrangement import ANY_ORDER, any_order, in_order
-from heptagram_backend.ebnf import Rules, literal, read, renamed, write
+from heptagram_backend.ebnf import SPLIT_STRING, STRING_INSIDE, Rules, literal, read, renamed, write
 from heptagram_backend.errors import EngineError
 from heptagram_backend.raw_text import text_without
 
@@ -43,7 +43,7 @@ def lower(node: Any, json_grammar: JsonGrammar) -> Any:
     part = _Part(json_grammar)
     body = part.body(node)
     if body is not None:
-        return {"type": "grammar", "grammar": write({**part.rules, "root": body}, part.budgets)}
+        return {"type": "grammar", "grammar": write({**part.rules, **part.replaced, "root": body}, part.budgets)}
     return {key: lower(value, json_grammar) for key, value in node.items()}
 
 
@@ -52,6 +52,7 @@ class _Part:
 
     def __init__(self, json_grammar: JsonGrammar) -> None:
         self.rules: dict[str, str] = {}
+        self.replaced: Rules = {}  # rules of JSON that are written in another way
         self.budgets: dict[str, str] = {}  # what a rule may use up, such as max_tokens=9
         self._json_grammar = json_grammar
         self._shared: dict[str, str] = {}  # root rule by what it was made of
@@ -136,7 +137,8 @@ class _Part:
     def _schema(self, schema: str, string_tokens: int | None) -> str:
         name = self._once(schema, "schema", lambda: self._add(self._json_grammar(schema)))
         if string_tokens is not None and "basic_string" in self.rules:
-            self.budgets["basic_string"] = f"max_tokens={string_tokens}"
+            self.replaced = SPLIT_STRING
+            self.budgets[STRING_INSIDE] = f"max_tokens={string_tokens}"
         return name
 
     def _add(self, rules: Rules) -> str:

@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from heptagram_backend.conversation import ChatRequest, Message, Tool
-from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, OutputParser, Parsed, Text
+from heptagram_backend.formats.base import (
+    CallArguments,
+    CallBegin,
+    CallFinished,
+    OutputParser,
+    Parsed,
+    Reasoning,
+    Text,
+)
 from heptagram_backend.schema import walk_parameters
 
 
@@ -26,12 +34,13 @@ def request(*messages: Message, **fields: Any) -> ChatRequest:
 
 
 def merged(pieces: list[Parsed]) -> list[Parsed]:
-    """Neighbouring pieces of text and of arguments as one."""
+    """Neighbouring pieces of text, of reasoning and of arguments as one."""
     whole: list[Parsed] = []
     for piece in pieces:
         last = whole[-1] if whole else None
-        if isinstance(piece, Text) and isinstance(last, Text):
-            whole[-1] = Text(last.text + piece.text)
+        if isinstance(piece, Text | Reasoning) and type(last) is type(piece):
+            assert isinstance(last, Text | Reasoning)
+            whole[-1] = type(piece)(last.text + piece.text)
         elif isinstance(piece, CallArguments) and isinstance(last, CallArguments):
             whole[-1] = CallArguments(last.text + piece.text)
         else:

@@ -4,8 +4,10 @@ A grammar works on JSON *text*: between the quotes of a string stand raw charact
 the *value* is therefore written as a class of raw characters, or that class and the two-character escapes:
 ``{a, b, "}`` becomes ``(?:[ab]|\\")``. Control characters without a two-character escape cannot be written.
 
-Classes are cut where the first byte of UTF-8 changes its kind. XGrammar compiles a range that crosses such a border
-wrongly: overlong encodings get in, and U+D000 to U+D7FF become a place that cannot be left.
+Classes are cut where the first byte of UTF-8 changes its kind, and around blocks (the characters that share all bytes
+but the last one or two) of which they hold a part only. XGrammar compiles a range across such a border wrongly:
+overlong encodings get in, U+D000 to U+D7FF become a place that cannot be left, and of ``[\\u1000-\\u7abc]`` all of
+U+7000 to U+7A7F is left out.
 """
 
 from __future__ import annotations
@@ -85,8 +87,30 @@ def _write_class(ranges: Ranges) -> str:
 def _cut(low: int, high: int) -> Iterable[tuple[int, int]]:
     for border in _UTF8_BORDERS:
         if low <= border < high:
-            yield low, border
+            yield from _cut_into_blocks(low, border)
             low = border + 1
+    yield from _cut_into_blocks(low, high)
+
+
+def _cut_into_blocks(low: int, high: int) -> Iterable[tuple[int, int]]:
+    """Part a range of one UTF-8 length so that no piece crosses a block of which it holds a part only."""
+    pieces = [(low, high)]
+    for size in (
+        () if high <= 0x7F else (0x40,) if high <= 0x7FF else (0x1000,) if high <= 0xFFFF else (0x40000, 0x1000)
+    ):
+        pieces = [part for piece in pieces for part in _without_ends(*piece, size)]
+    return pieces
+
+
+def _without_ends(low: int, high: int, size: int) -> Iterable[tuple[int, int]]:
+    """Cut off the part of a block of ``size`` that the range begins with, and the one that it ends with."""
+    head, tail = low | (size - 1), high & -size
+    if low % size and head < high:
+        yield low, head
+        low = head + 1
+    if (high + 1) % size and low < tail:
+        yield low, tail - 1
+        low = tail
     yield low, high
 
 
