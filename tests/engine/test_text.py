@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,3 +84,29 @@ def test_a_trigger_is_not_found_across_a_reset() -> None:
     watch.advance(b"<to")
     watch.reset()
     assert watch.completes(b"ol>") is None
+
+
+def fired(watch: TriggerWatch, pieces: list[bytes]) -> tuple[int, bytes] | None:
+    """The piece that completes the trigger, and what of the trigger stands before it."""
+    for place, piece in enumerate(pieces):
+        before = watch.completes(piece)
+        if before is not None:
+            return place, before
+        watch.advance(piece)
+    return None
+
+
+@given(st.text(alphabet="ab<>", max_size=40), st.lists(st.integers(0, 40), max_size=8))
+def test_a_trigger_behind_something_fires_only_there(text: str, cuts: list[int]) -> None:
+    edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    pieces = [text[a:b].encode() for a, b in pairwise(edges)]
+    behind = text.find("<b>")
+    start = text.find("<a", behind + 3) if behind >= 0 else -1
+    found = fired(TriggerWatch("<a", after="<b>"), pieces)
+    if start < 0:
+        assert found is None
+    else:
+        assert found is not None
+        place, before = found
+        assert edges[place] < start + 2 <= edges[place + 1]
+        assert before.decode() == text[start : max(start, edges[place])]

@@ -18,6 +18,7 @@ from heptagram_backend.formats.base import AnswerBounds
 from heptagram_backend.formats.deepseek_v4 import DeepSeekV4
 from heptagram_backend.formats.deepseek_v4.markup import DSML, V4, V4_1, Dsml
 from heptagram_backend.formats.deepseek_v4_1 import DeepSeekV41
+from heptagram_backend.generation import GenerationRequest, OutputSpec
 from heptagram_wire import errors as codes
 from tests.formats.deepseek.grammar import EOS, accepts, begins, factory, token_bytes
 from tests.formats.samples import request, tool, walked
@@ -164,6 +165,12 @@ def test_an_ordinary_answer_is_held_from_the_first_tag_on_and_ends_behind_the_bl
     one = DeepSeekV4().constrain(replace(asked, parallel_tool_calls=False)).trigger
     assert one is not None
     assert not accepts(one.constraint, block(LOOSE_CALL, LOOSE_CALL)[2:])
+
+
+def test_the_trigger_survives_the_way_to_the_engine() -> None:
+    held = DeepSeekV4().constrain(request(tools=(LOOSE,), chat_template_kwargs=THINKING))
+    plan = GenerationRequest((1,), OutputSpec("deepseek_v4", parse_calls=True), "m", 9, trigger=held.trigger)
+    assert GenerationRequest.from_json(plan.to_json(), (1,)) == plan
 
 
 def held_parameters(properties: dict[str, Any], required: list[str] | None = None, **more: Any) -> ConstraintSpec:
