@@ -9,8 +9,9 @@ what the caller's schema admits:
 - strings under a ``pattern``, ``format`` or length: no ``\\u`` escapes; of lengths beyond a few, no escapes at all;
 - bounded numbers have no exponent and at most six decimals.
 
-The result is for the grammar alone: its patterns speak about JSON text, not about values. Validate finished values
-with :func:`checkable` of the caller's own schema.
+The result is for the grammar alone: its patterns speak about JSON text, not about values; ``raw`` beside them keeps
+``pattern``, ``minLength`` and ``maxLength`` of the value, for formats that write strings as they are. Validate finished
+values with :func:`checkable` of the caller's own schema.
 """
 
 from __future__ import annotations

@@ -232,6 +232,17 @@ SPELLINGS: dict[str, tuple[Any, list[tuple[bool, str]], list[tuple[bool, str]]]]
         [(True, "abc"), (True, "abc｜de"), (True, "漢字漢字漢字")],
         [(True, "ab"), (True, "abcdefg"), (True, f"abc{DSML}"), (True, "漢字漢字漢字漢")],
     ),
+    "one length": (
+        {"type": "string", "minLength": 3, "maxLength": 3},
+        [(True, "abc"), (True, "漢字漢")],
+        [(True, "ab"), (True, "abcd"), (True, "abc｜")],
+    ),
+    "maxLength 0": ({"type": "string", "maxLength": 0}, [(True, "")], [(True, "a"), (True, "｜")]),
+    "maxLength 1": (
+        {"type": "string", "minLength": 1, "maxLength": 1},
+        [(True, "a"), (True, "｜")],
+        [(True, ""), (True, "ab"), (True, "｜a")],
+    ),
     "pattern": (
         {"type": "string", "pattern": '^["\\\\a-z]{1,4}$'},
         [(True, '"\\az')],

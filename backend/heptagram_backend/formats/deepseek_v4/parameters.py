@@ -3,6 +3,7 @@
 Strings stand raw under ``string="true"`` and never hold the marker; everything else is JSON under ``string="false"``;
 a union of both may be spelled both ways. A length, a pattern and a format hold for the raw text. A string with a
 pattern or a format, and the first characters of one with ``minLength`` of 2 or more, hold no U+FF5C, the marker's bar.
+A string inside JSON may hold anything, tags too: the parser reads JSON first and looks for the end tag behind it.
 """
 
 from __future__ import annotations
