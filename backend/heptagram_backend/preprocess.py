@@ -39,6 +39,7 @@ class Preprocessor:
         self._limits = limits or RequestLimits()
         self._format = load_format(release.format)
         self._tokenizer = CheckpointTokenizer(checkpoint)
+        self._tokenizer.warm_up()
         self._vocabulary = self._tokenizer.vocabulary_hash
         if release.vocabulary not in (None, self._vocabulary):
             raise ReleaseError(
