@@ -22,6 +22,7 @@ from heptagram_backend.caller_grammar import tame
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.ebnf import Rules, harden, is_productive, read, write
 from heptagram_backend.errors import RequestError
+from heptagram_backend.grammar_cost import require_affordable
 from heptagram_backend.lowering import lower
 from heptagram_wire import errors as codes
 
@@ -58,7 +59,8 @@ class XGrammarFactory:
             stop_token_ids=list(stop_token_ids),
         )
         self._width = vocab_width
-        self._never = (frozenset(range(vocab_width)) - _writable(vocabulary)) - frozenset(stop_token_ids)
+        self._ends = frozenset(stop_token_ids)
+        self._never = (frozenset(range(vocab_width)) - _writable(vocabulary)) - self._ends
         self._compiler = xgrammar.GrammarCompiler(
             tokenizer, max_threads=max_compile_threads, cache_limit_bytes=cache_limit_bytes
         )
@@ -96,6 +98,8 @@ class XGrammarFactory:
         first = XGrammarMatcher(compiled, self._width, self._never)
         if first.fill(row) and not row.any():
             raise _admits_nothing()
+        if spec.kind == "ebnf":
+            require_affordable(first, width=self._width, ends=self._ends)
         return compiled
 
     def _translate(self, spec: ConstraintSpec) -> Any:
