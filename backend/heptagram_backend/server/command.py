@@ -17,13 +17,20 @@ from typing import Any, cast
 from heptagram_backend.checkpoint import EMBEDDED_PREFIX, resolve
 from heptagram_backend.errors import LaunchError, ReleaseError
 from heptagram_backend.server.arguments import ServeOptions, parse_arguments
+from heptagram_backend.server.control import ModelControl
 from heptagram_backend.server.launch import launch, models_of
 from heptagram_backend.server.log import failure_report, status_of
-from heptagram_backend.server.process import Address, ServerProcess
+from heptagram_backend.server.process import EXIT_TIMEOUT_S, Address, ServerProcess
 from heptagram_backend.server.progress import Progress
 from heptagram_backend.server.repository import Overrides, project_repository, releases_of, write_repository
+from heptagram_backend.server.stubs import Stubs
+from heptagram_backend.server.watchdog import Watchdog
 
 _FRONT_MODEL = "chat"
+_LOOK_EVERY_S = 0.25
+_HELD_UP = (
+    f"stopping; what a dead process left unfinished may hold this up for {EXIT_TIMEOUT_S} s (Ctrl-C again ends it now)"
+)
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 
 
@@ -55,15 +62,16 @@ def serve(options: ServeOptions) -> int:
         progress.say("preparing")
         repository, threads = _prepare(options, progress)
         models = models_of(repository)
-        server = launch(repository, options.address, threads=threads)
+        server = launch(repository, options.address, threads=threads, report=lambda text: _say_alone(progress, text))
+        watchdog = Watchdog(Stubs(server.pid), ModelControl(server.address), report=_alarm)
         try:
             progress.say("loading models")
             server.wait_ready(models, on_line=lambda line: _follow(progress, line))
             progress.say("ready")
             progress.close()
-            return _demo(server.address) if options.demo else _serve(server, models)
+            return _demo(server.address) if options.demo else _serve(server, models, watchdog)
         finally:
-            progress.say("stopping")
+            progress.say(_HELD_UP if watchdog.deaths else "stopping")
             server.stop()
             progress.say("stopped")
 
@@ -116,13 +124,20 @@ def _follow(progress: Progress, line: str) -> None:
         progress.say(status)
 
 
-def _serve(server: ServerProcess, models: Sequence[str]) -> int:
+def _alarm(text: str) -> None:
+    """Say what the watchdog does; it is not the answer to anything, so it has a time of its own."""
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+def _serve(server: ServerProcess, models: Sequence[str], watchdog: Watchdog) -> int:
     try:
         sys.stdout.write(_where(server) + (_first_request(server.address) if _FRONT_MODEL in models else ""))
         sys.stdout.write("\nCtrl-C stops the server.\n")
         sys.stdout.flush()
         while server.poll() is None:
-            time.sleep(0.2)
+            watchdog.look()
+            time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         return EXIT_OK
     raise LaunchError(f"tritonserver ended with status {server.poll()}\n{failure_report(server.log)}")
