@@ -162,7 +162,12 @@ class K7Engine:
 
     def _run(self) -> None:
         while True:
-            busy = self._turn()
+            try:
+                busy = self._turn()
+            except Exception:  # what no smaller place contained ends the requests, not the thread: clients would hang
+                _log.exception("a turn of the engine")
+                self._fail_all()
+                busy = False
             if not self._live and self._life is Life.DRAINING:
                 break
             if not busy:
@@ -182,6 +187,13 @@ class K7Engine:
         busy = self._decode() or busy
         self._ping()
         return busy
+
+    def _fail_all(self) -> None:
+        for sequence in self._scheduler:
+            try:
+                self._fail(sequence, EngineError("the engine failed while this request ran; send it again"))
+            except Exception:  # its sink perhaps; the others must be told all the same
+                _log.exception("failing %s", sequence.id)
 
     def _take_in(self) -> None:
         while self._inbox:

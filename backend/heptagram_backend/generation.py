@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from heptagram_backend.constraint import ConstraintKind, ConstraintSpec
-from heptagram_backend.errors import RequestError
-from heptagram_wire import errors as codes
+from heptagram_backend import plan_json
+from heptagram_backend.constraint import ConstraintSpec
 
 DraftSource = Literal["auto", "none", "prompt_lookup", "grammar_forced", "scripted"]
 
@@ -89,25 +88,8 @@ class GenerationRequest:
         Raises:
             RequestError: ``plan`` is not what :meth:`to_json` writes.
         """
-        try:
-            data = json.loads(text)
-            data["output"] = OutputSpec(**data["output"])
-            data["constraint"] = _constraint(data.get("constraint"))
-            if (trigger := data.get("trigger")) is not None:
-                data["trigger"] = Trigger(
-                    trigger["text"], _require(_constraint(trigger["constraint"])), bool(trigger.get("once", False))
-                )
-            if (completion := data.get("completion")) is not None:
-                data["completion"] = CompletionOutput(**completion)
-            for name in ("stop", "stop_token_ids"):
-                data[name] = tuple(data.get(name, ()))
-            return cls(prompt_ids=prompt_ids, **data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RequestError(
-                f"not a plan that this version's preprocess writes ({error}); send requests to `chat` or `completions`",
-                code=codes.INVALID_REQUEST,
-                param="plan",
-            ) from error
+        request: GenerationRequest = plan_json.build(cls, plan_json.load(text), prompt_ids=prompt_ids)
+        return request
 
 
 def _plain(value: Any) -> Any:
@@ -116,16 +98,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, OutputSpec | Trigger | CompletionOutput):
         return {spec.name: _plain(getattr(value, spec.name)) for spec in fields(value)}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _constraint(data: Mapping[str, Any] | None) -> ConstraintSpec | None:
-    if data is None:
-        return None
-    kind: ConstraintKind = data["kind"]
-    return ConstraintSpec(kind, data["source"])
-
-
-def _require(spec: ConstraintSpec | None) -> ConstraintSpec:
-    if spec is None:
-        raise ValueError("a trigger needs a constraint")
-    return spec

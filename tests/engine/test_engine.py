@@ -367,3 +367,17 @@ def _until(condition: Callable[[], bool], seconds: float = 5) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)
+
+
+def test_a_fault_that_nothing_contains_ends_what_runs_and_not_the_engine(make: Make) -> None:
+    class Broken(Collector):
+        def send(self, events: Sequence[object], *, final: bool) -> None:
+            raise RuntimeError("a sink must not raise")
+
+    engine = make(says("the " * 40))
+    beside = Collector()
+    engine.submit(request(), beside)
+    engine.submit(request(), Broken())
+    assert beside.done.wait(20), "a client hangs"
+    assert isinstance(beside.events[-1], Failure | Finish)
+    assert run(engine, request(max_tokens=3)).finish.reason == "length"
