@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OUTPUT: Final = Path("bench-results")
 _MAX_TOKENS: Final = 96
+_QUICK_TOKENS: Final = 48
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +50,7 @@ def run(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Suite]:
     from benchmarks.workload import prepared
 
     engine = BenchEngine(threads=threads)
-    requests = prepared(engine.preprocessor, 8, max_tokens=_MAX_TOKENS)
+    requests = prepared(engine.preprocessor, 8, max_tokens=_QUICK_TOKENS if quick else _MAX_TOKENS)
     try:
         for name in names:
             yield SUITES[name](engine, requests, quick)
@@ -66,19 +67,19 @@ def _masks(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # no
 def _strict(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
     from benchmarks.steps import strict_against_ordinary
 
-    return strict_against_ordinary(engine, requests[: 3 if quick else 8], 2 if quick else 7)
+    return strict_against_ordinary(engine, requests[: 2 if quick else 8], 2 if quick else 5)
 
 
 def _drafters(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
     from benchmarks.steps import drafters
 
-    return drafters(engine, requests[: 3 if quick else 8], 2 if quick else 7)
+    return drafters(engine, requests[: 2 if quick else 8], 2 if quick else 5)
 
 
 def _batches(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
     from benchmarks.steps import batches
 
-    return batches(engine, requests, 1 if quick else 5)
+    return batches(engine, requests, 1 if quick else 5, warm_up=not quick)
 
 
 def _ensemble(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001

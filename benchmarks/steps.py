@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -38,10 +38,10 @@ def strict_against_ordinary(engine: BenchEngine, requests: Sequence[GenerationRe
         for kind, change in (("strict", _unchanged), ("ordinary", ordinary))
     }
     turns = in_turn(arms, rounds)
-    rows = [_speed(turns, arm) for arm in arms]
+    rows = _speed(turns, arms, _SPEED)
     pairs = [("strict, K7", "ordinary, K7"), ("strict, K0", "ordinary, K0"), ("strict, K7", "strict, K0")]
     ratios = _ratios(turns, pairs)
-    return _suite("Strict against ordinary, the same tokens forced in all arms", _SPEED, rows, ratios, turns)
+    return _suite("Strict against ordinary, the same tokens forced in all arms", ("arm", *_SPEED), rows, ratios, turns)
 
 
 def drafters(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: int) -> Suite:
@@ -52,11 +52,11 @@ def drafters(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds:
     }
     turns = in_turn(arms, rounds)
     ratios = _ratios(turns, [(name, "none") for name in DRAFTERS[1:]])
-    rows = [_speed(turns, arm) for arm in arms]
-    return _suite("Strict tool calls by drafter", _SPEED, rows, ratios, turns)
+    rows = _speed(turns, arms, _SPEED)
+    return _suite("Strict tool calls by drafter", ("arm", *_SPEED), rows, ratios, turns)
 
 
-def batches(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: int) -> Suite:
+def batches(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: int, *, warm_up: bool = True) -> Suite:
     """Batches of strict K7, strict K0 and ordinary K7 requests, each to its own end."""
     kinds: dict[str, Callable[[GenerationRequest], GenerationRequest]] = {
         "strict, K7": lambda one: _drafted(one, 7),
@@ -67,15 +67,10 @@ def batches(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: 
         for size in BATCHES
         for kind, change in kinds.items()
     }
-    turns = in_turn(arms, rounds)
-    rows = [
-        [arm, turns.median(arm, "tokens_per_s"), turns.median(arm, "step_ms"), turns.median(arm, "plan_ms_per_step"),
-         turns.median(arm, "mask_bytes_per_step"), turns.median(arm, "masked_rows_per_step")]
-        for arm in arms
-    ]  # fmt: skip
-    header = ("arm", "tokens/s", "ms a step", "planning ms a step", "mask bytes a step", "masked rows a step")
+    turns = in_turn(arms, rounds, warm_up=warm_up)
+    rows = _speed(turns, arms, _WEIGHT)
     ratios = _ratios(turns, [(f"batch {size}, strict, K7", f"batch {size}, strict, K0") for size in BATCHES])
-    return _suite("Batches of strict tool calls", header, rows, ratios, turns)
+    return _suite("Batches of strict tool calls", ("arm", *_WEIGHT), rows, ratios, turns)
 
 
 def masks(engine: BenchEngine, requests: Sequence[GenerationRequest]) -> Suite:
@@ -91,27 +86,25 @@ def masks(engine: BenchEngine, requests: Sequence[GenerationRequest]) -> Suite:
     return Suite("Mask bytes, batch 1", text, {"first": first, "again": again, "eight_rows": whole})
 
 
-_SPEED: Final = (
-    "arm",
-    "tokens/s",
-    "CPU ms a token",
-    "tokens a step",
-    "ms a step",
-    "planning ms a step",
-    "mask bytes a step",
-)
+# Columns and what fills them.
+_SPEED: Final = {
+    "tokens/s": "tokens_per_s",
+    "CPU ms a token": "cpu_ms_per_token",
+    "tokens a step": "tokens_per_step",
+    "ms a step": "step_ms",
+    "planning ms a step": "plan_ms_per_step",
+}
+_WEIGHT: Final = {
+    "tokens/s": "tokens_per_s",
+    "CPU ms a token": "cpu_ms_per_token",
+    "ms a step": "step_ms",
+    "planning ms a step": "plan_ms_per_step",
+    "masked rows a step": "masked_rows_per_step",
+}
 
 
-def _speed(turns: Turns, arm: str) -> list[Any]:
-    names = (
-        "tokens_per_s",
-        "cpu_ms_per_token",
-        "tokens_per_step",
-        "step_ms",
-        "plan_ms_per_step",
-        "mask_bytes_per_step",
-    )
-    return [arm, *[turns.median(arm, name) for name in names]]
+def _speed(turns: Turns, arms: Iterable[str], columns: Mapping[str, str]) -> list[list[Any]]:
+    return [[arm, *[turns.median(arm, name) for name in columns.values()]] for arm in arms]
 
 
 def _ratios(turns: Turns, pairs: Sequence[tuple[str, str]]) -> dict[str, tuple[float, float]]:
