@@ -20,6 +20,7 @@ from heptagram_backend.sequence import Sequence
 
 ROWS = 8
 MAX_DRAFTS = ROWS - 1
+_FORCED_BYTES = 1024  # more than seven tokens hold; a long constant is not encoded whole at every step
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class _Candidates:
     def _forced_tokens(self) -> list[int]:
         if not self._sequence.drafts_forced:
             return []
-        text = self._grammar.forced_text().decode("utf-8", errors="ignore")
+        text = self._grammar.forced_text()[:_FORCED_BYTES].decode("utf-8", errors="ignore")
         return self._encode(text) if text else []
 
     def _accept(self, token: int) -> bool:
