@@ -11,6 +11,7 @@ from heptagram_backend import plan_json
 from heptagram_backend.constraint import ConstraintSpec
 
 DraftSource = Literal["auto", "none", "prompt_lookup", "grammar_forced", "scripted"]
+Markup = Literal["free", "guarded", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,14 @@ class OutputSpec:
     """How generated text is read back.
 
     ``format`` names the class in :mod:`heptagram_backend.formats`. Without ``parse_calls`` markup is plain text.
+    ``markup`` says what is known of it: ``free`` text may contain anything, under ``guarded`` an opening tag surely
+    opens a call, and an answer of ``calls`` holds nothing else. So the markup of a cut call is never told as text.
     ``schemas`` holds, by tool name, the JSON Schema that a finished call must validate against (enforced tools only).
     """
 
     format: str
     parse_calls: bool = False
+    markup: Markup = "free"
     starts_in_reasoning: bool = False
     schemas: Mapping[str, Any] = field(default_factory=dict)
 

@@ -67,9 +67,11 @@ class Planner:
                 if sequence.leaves_grammar and grammar.completed:
                     rows.append(ALL_TOKENS)  # the call is complete, the text behind it is free
                     break
-                row, written = self._mask(grammar)
-                rows.append(row)
-                uploaded += written
+                if (mask := self._mask(grammar)) is None:
+                    self._retreat(grammar, tokens)
+                    break
+                rows.append(mask[0])
+                uploaded += mask[1]
                 if len(tokens) == limit:
                     break
                 token = source.next(tokens, limit - len(tokens))
@@ -81,12 +83,19 @@ class Planner:
         masked = sum(row != ALL_TOKENS for row in rows)
         return Draft(tuple(tokens), tuple(rows), tuple(source.forced), masked, uploaded)
 
-    def _mask(self, grammar: Grammar) -> tuple[int, int]:
+    def _mask(self, grammar: Grammar) -> tuple[int, int] | None:
+        """Pool index of the next mask and the bytes uploaded for it; ``None`` where no token is allowed."""
         if not grammar.fill(self._row):
             return ALL_TOKENS, 0
-        if not self._row.any():
+        return self._pool.place(self._row) if self._row.any() else None
+
+    @staticmethod
+    def _retreat(grammar: Grammar, tokens: list[int]) -> None:
+        """Take back a draft behind which no token is allowed: a draft must never be what ends a request."""
+        if not tokens:
             raise EngineError("the grammar reached a state from which no token is allowed")
-        return self._pool.place(self._row)
+        grammar.rollback(1)
+        tokens.pop()
 
 
 class _Candidates:

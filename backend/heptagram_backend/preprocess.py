@@ -12,7 +12,7 @@ from heptagram_backend.conversation import ChatRequest
 from heptagram_backend.errors import ReleaseError, RequestError
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.base import Constraints, PromptEncoding
-from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, OutputSpec
+from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, Markup, OutputSpec
 from heptagram_backend.release import Release
 from heptagram_backend.requests import RequestLimits, enforce, parse_chat_request
 from heptagram_backend.requests.completions import CompletionInputs, CompletionRequest, parse_completion
@@ -121,6 +121,7 @@ class Preprocessor:
         output = OutputSpec(
             format=self._release.format,
             parse_calls=calls,
+            markup=_markup(request, constraints),
             starts_in_reasoning=prompt.starts_in_reasoning,
             schemas={name: checkable(schema) for name, schema in constraints.schemas.items()},
         )
@@ -149,3 +150,10 @@ class Preprocessor:
             "priority": request.priority,
             "vocabulary": self._vocabulary,
         }
+
+
+def _markup(request: ChatRequest, constraints: Constraints) -> Markup:
+    """What is known of the answer's markup."""
+    if constraints.constraint is not None and request.tool_choice.mode == "required":
+        return "calls"
+    return "guarded" if constraints.constraint or constraints.trigger else "free"
