@@ -104,6 +104,16 @@ def test_a_killed_tritonserver_is_reported_and_the_next_start_is_clean(
         print(f"\ntritonserver killed: started again, requests are answered {recovery:.1f} s later")  # noqa: T201
 
 
+def test_a_tritonserver_that_hangs_is_killed_and_reported(tmp_path: Path) -> None:
+    with launched(write_launchable(tmp_path), free_address()) as launcher:
+        below = [launcher.server, *launcher.stubs().values()]
+        launcher.server.suspend()
+        assert launcher.process.wait(60) == 1
+        launcher.end()
+        assert "tritonserver did not answer" in launcher.said
+        assert not psutil.wait_procs(below, timeout=5)[1]
+
+
 def test_a_server_that_outlived_its_launcher_is_ended_by_the_next_start(tmp_path: Path) -> None:
     repository, address = write_launchable(tmp_path), free_address()
     with launched(repository, address) as launcher:

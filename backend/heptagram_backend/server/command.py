@@ -22,6 +22,7 @@ from heptagram_backend.server.launch import launch, models_of
 from heptagram_backend.server.log import failure_report, status_of
 from heptagram_backend.server.process import EXIT_TIMEOUT_S, Address, ServerProcess
 from heptagram_backend.server.progress import Progress
+from heptagram_backend.server.pulse import Pulse
 from heptagram_backend.server.repository import Overrides, project_repository, releases_of, write_repository
 from heptagram_backend.server.stubs import Stubs
 from heptagram_backend.server.watchdog import Watchdog
@@ -135,12 +136,22 @@ def _serve(server: ServerProcess, models: Sequence[str], watchdog: Watchdog) -> 
         sys.stdout.write(_where(server) + (_first_request(server.address) if _FRONT_MODEL in models else ""))
         sys.stdout.write("\nCtrl-C stops the server.\n")
         sys.stdout.flush()
+        pulse = Pulse(server.address)
         while server.poll() is None:
+            _check(server, pulse)
             watchdog.look()
             time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         return EXIT_OK
     raise LaunchError(f"tritonserver ended with status {server.poll()}\n{failure_report(server.log)}")
+
+
+def _check(server: ServerProcess, pulse: Pulse) -> None:
+    try:
+        pulse.check()
+    except LaunchError as error:
+        server.stop(timeout_s=0.0)
+        raise LaunchError(f"{error}\n{failure_report(server.log)}") from error
 
 
 def _where(server: ServerProcess) -> str:

@@ -6,6 +6,7 @@ import ctypes
 import http.client
 import os
 import resource
+import secrets
 import signal
 import subprocess
 import time
@@ -191,6 +192,9 @@ def is_ready(address: Address, model: str) -> bool:
 
 
 def _options(runtime: Runtime, repository: Path, address: Address, segments: str) -> list[str]:
+    # No client of ours needs shared memory of the server's machine, and a region may be anybody's: the word that opens
+    # these calls is told to nobody.
+    closed = f"shared-memory:heptagram-closed={secrets.token_hex(16)}"
     return [
         f"--model-repository={repository}",
         "--model-control-mode=explicit",  # so that versions can be loaded and unloaded while it serves
@@ -206,6 +210,8 @@ def _options(runtime: Runtime, repository: Path, address: Address, segments: str
         f"--grpc-port={address.grpc_port}",
         f"--metrics-address={address.host}",
         f"--metrics-port={address.metrics_port}",
+        f"--http-restricted-api={closed}",
+        f"--grpc-restricted-protocol={closed}",
     ]
 
 
