@@ -23,7 +23,13 @@ from heptagram_backend.server.log import failure_report, status_of
 from heptagram_backend.server.process import EXIT_TIMEOUT_S, Address, ServerProcess
 from heptagram_backend.server.progress import Progress
 from heptagram_backend.server.pulse import Pulse
-from heptagram_backend.server.repository import Overrides, project_repository, releases_of, write_repository
+from heptagram_backend.server.repository import (
+    Overrides,
+    context_that_fits,
+    project_repository,
+    releases_of,
+    write_repository,
+)
 from heptagram_backend.server.stubs import Stubs
 from heptagram_backend.server.watchdog import Watchdog
 
@@ -96,12 +102,14 @@ def _own_repository(options: ServeOptions, progress: Progress) -> Path:
     """The project's repository, or a copy of it for another checkpoint or with other values."""
     source, overrides = project_repository(), options.overrides
     if options.model is not None:
-        overrides = Overrides(release={**_model(options.model, progress), **overrides.release}, engine=overrides.engine)
+        checkpoint = _resolve(options.model, progress)
+        release = {**_model(options.model, checkpoint), **overrides.release}
+        overrides = Overrides(release, {**context_that_fits(checkpoint), **overrides.engine})
     return write_repository(source, overrides) if overrides else source
 
 
-def _model(model: str, progress: Progress) -> dict[str, Any]:
-    """The values of a release that serves ``model``."""
+def _model(model: str, checkpoint: Path) -> dict[str, Any]:
+    """The values of a release that serves ``model``, resolved to the folder ``checkpoint``."""
     from heptagram_backend.tokenizer import CheckpointTokenizer  # takes a second, and only this needs it
 
     path = Path(model).expanduser().absolute()
@@ -109,7 +117,7 @@ def _model(model: str, progress: Progress) -> dict[str, Any]:
     return {
         "served_model_name": path.stem if path.suffix == ".gguf" else path.name,
         "checkpoint": model if embedded else str(path),
-        "vocabulary": CheckpointTokenizer(_resolve(model, progress)).vocabulary_hash,
+        "vocabulary": CheckpointTokenizer(checkpoint).vocabulary_hash,
     }
 
 
