@@ -21,7 +21,19 @@ class PackedLinear(nn.Module):
         self._bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, rows: Tensor) -> Tensor:
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, "none", [], "")
+        return self._product(rows, "none")
+
+    def silu(self, rows: Tensor) -> Tensor:
+        """The product under SiLU, applied before it is rounded."""
+        return self._product(rows, "swish")
+
+    def times(self, rows: Tensor, other: Tensor) -> Tensor:
+        """The product, element by element times ``other``, rounded once."""
+        output: Tensor = torch.ops.mkldnn._linear_pointwise.binary(rows, other, self._weight, self._bias, "mul")
+        return output
+
+    def _product(self, rows: Tensor, activation: str) -> Tensor:
+        output: Tensor = torch.ops.mkldnn._linear_pointwise.default(rows, self._weight, self._bias, activation, [], "")
         return output
 
 

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.attention import NAME, Span, Spans, causal_bias
+from heptagram_backend.targets.fused import fuse_parts
 from heptagram_backend.targets.packed_linear import can_pack, pack_linears
 from heptagram_backend.targets.slot_cache import CacheShape, SlotCache
 from heptagram_kernels.layout import ROWS
@@ -187,6 +188,7 @@ def _load_model(checkpoint: Path, dtype: torch.dtype) -> Any:
     model.eval().requires_grad_(False)
     if can_pack(dtype):
         pack_linears(model)
+        fuse_parts(model)
     return model
 
 
