@@ -12,7 +12,7 @@ PIP_INSTALL = $(BIN)/python -m pip install $$(test -t 1 || echo --quiet) --disab
 # What follows `make serve ARGS=`, such as ARGS="--http-port 9100".
 ARGS ?=
 
-.PHONY: help serve demo install check test test-server test-full clean
+.PHONY: help serve demo install check test test-server test-full soak bench bench-peers clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,8 @@ help:
 	@echo "make install      only the virtual environment .venv"
 	@echo "make check        format, lint, types, import directions"
 	@echo "make test         the quick tests; make test-server: with the real tritonserver; make test-full: the long ones"
+	@echo "make soak         2,000 requests through the real server; prints what each process holds (HEPTAGRAM_SOAK=10: more)"
+	@echo "make bench        what strict, drafts, masks and Triton cost; make bench-peers: beside other engines (ARGS=--quick)"
 
 serve: $(INSTALLED)
 	@exec $(BIN)/heptagram serve $(ARGS)
@@ -43,7 +45,7 @@ $(INSTALLED): pyproject.toml requirements-shipped.txt
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy backend kernels client tests docker
+	$(BIN)/mypy backend kernels client tests docker benchmarks
 	$(BIN)/lint-imports
 
 test: $(INSTALLED)
@@ -55,5 +57,14 @@ test-server: $(INSTALLED)
 test-full: $(INSTALLED)
 	$(BIN)/python -m pytest -m full
 
+soak: $(INSTALLED)
+	$(BIN)/python -m pytest -m full tests/server/test_soak.py
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(INSTALLED)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 clean:
-	rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	rm -rf .venv .venv-peers bench-results dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache

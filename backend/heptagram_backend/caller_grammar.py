@@ -1,7 +1,8 @@
 r"""Grammars that a caller wrote: regular expressions and lists of texts as EBNF, EBNF made safe. No grammar library.
 
-XGrammar 0.2.7 reads a look-ahead and does not hold it, takes macros with rules of their own, and compiles a character
-range across a border of UTF-8's lengths into overlong forms, so that the answer would not be text.
+XGrammar 0.2.7 reads a look-ahead and does not hold it, takes macros with rules of their own, compiles a character range
+across a border of UTF-8's lengths into overlong forms, so that the answer would not be text, and reads a counted rule
+that is nothing but another count as one: ``([a]{2}){0,1}`` takes ``a``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from heptagram_backend.schema.regex import Chars, Choice, Node, Repeat, Sequence
 from heptagram_wire import errors as codes
 
 _MACRO: Final = re.compile(r"[\w.-]\(")
+_LONE_COUNT: Final = re.compile(r"\(*([\w.-]+)\{(\d+), (-?\d+)\}\)*")
 _ESCAPED: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _CONTROL: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "b": "\b", "a": "\a", "e": "\x1b", "0": "\0"}
 
@@ -45,7 +47,20 @@ def tame(rules: Rules) -> Rules:
             raise _refused("a look-ahead `(= ...)` is not enforced; leave it out")
         if _MACRO.search(bare):
             raise _refused("macros such as `Regex(...)` are not supported; write rules")
-    return {name: LITERAL_OR_CLASS.sub(_safe, body) for name, body in rules.items()}
+    return {name: _parted(LITERAL_OR_CLASS.sub(_safe, body)) for name, body in rules.items()}
+
+
+def _parted(body: str) -> str:
+    """A rule that is one count alone, with its first round written out."""
+    match = _LONE_COUNT.fullmatch(body)
+    if match is None:
+        return body
+    item, low, high = match[1], int(match[2]), int(match[3])
+    if high == 0:
+        return '("")'
+    rest = f"{item}{{{max(low - 1, 0)}, {high - 1 if high > 0 else -1}}}"
+    rounds = f"({item} {rest})" if high != 1 else f"({item})"
+    return rounds if low else f'("" | {rounds})'
 
 
 def _body(tree: Node) -> str | None:

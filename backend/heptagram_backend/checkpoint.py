@@ -52,7 +52,7 @@ def resolve(checkpoint: str, *, report: Callable[[str], object] = str) -> Path:
         ReleaseError: there is no such checkpoint, it lacks a file, or it cannot be converted.
     """
     if checkpoint.startswith(EMBEDDED_PREFIX):
-        return _converted(_shipped(checkpoint.removeprefix(EMBEDDED_PREFIX)), report)
+        return _converted(shipped_file(checkpoint.removeprefix(EMBEDDED_PREFIX)), report)
     path = Path(checkpoint).expanduser().absolute()
     if path.suffix == ".gguf" and path.is_file():
         return _converted(path, report)
@@ -64,7 +64,12 @@ def resolve(checkpoint: str, *, report: Callable[[str], object] = str) -> Path:
     return path
 
 
-def _shipped(name: str) -> Path:
+def shipped_file(name: str) -> Path:
+    """The GGUF file of an embedded checkpoint.
+
+    Raises:
+        ReleaseError: not known, or its package is not installed.
+    """
     shipped = EMBEDDED.get(name)
     if shipped is None:
         raise ReleaseError(f"checkpoint {EMBEDDED_PREFIX}{name}: not known; there is {', '.join(EMBEDDED)}")
@@ -82,9 +87,18 @@ def _check_folder(path: Path) -> None:
             raise ReleaseError(f"checkpoint {path}: no {pattern} in it; a folder in Hugging Face layout is needed")
 
 
+def is_converted(source: Path) -> bool:
+    """Whether the cache holds the conversion of a GGUF file, whole."""
+    return is_intact(_folder_for(source, file_digest(source)))
+
+
+def _folder_for(source: Path, digest: str) -> Path:
+    return cache_dir() / "checkpoints" / f"{source.stem.lower()}-{digest[:12]}-{CONVERSION}"
+
+
 def _converted(source: Path, report: Callable[[str], object]) -> Path:
     digest = file_digest(source)
-    target = cache_dir() / "checkpoints" / f"{source.stem.lower()}-{digest[:12]}-{CONVERSION}"
+    target = _folder_for(source, digest)
     with locked(target):
         if not is_intact(target):
             report(f"converting weights of {source.name}, once")

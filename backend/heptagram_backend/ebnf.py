@@ -11,12 +11,15 @@ XGrammar 0.2.7 writes a JSON Schema as EBNF, one rule a line. A strict server ma
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from math import inf
 from typing import Final
 
 from heptagram_backend.errors import EngineError
+from heptagram_backend.schema import regex
 
 Rules = Mapping[str, str]  # bodies by name; "root" is the start
 
@@ -57,6 +60,9 @@ _NAME: Final = r"[\w.-]+"
 _RULE: Final = re.compile(rf"^({_NAME}) ::= (.*)$", re.MULTILINE)
 LITERAL_OR_CLASS: Final = re.compile(f"{_LITERAL}|{_CLASS}")
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-f]{2})|.)")
+_CHARACTER: Final = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL)
+_DIGITS: Final = re.compile(r"\d+")
+_HUGE: Final = 1e18  # doubled lengths stay finite
 _TOKEN: Final = re.compile(
     rf"\s*(?:(?P<terminal>{_LITERAL}|{_CLASS}|Regex\({_LITERAL}[^)]*\))|(?P<repeat>\{{\d+[^}}]*\}}|[*?+])"
     rf"|(?P<rule>{_NAME})|(?P<open>\(=?)|(?P<bar>\|)|(?P<close>\)))"
@@ -120,63 +126,119 @@ def unambiguous(terminal: str) -> str:
     return _ESCAPE.sub(lambda escape: rf"\u00{escape[1]}" if escape[1] else escape[0], terminal)
 
 
-def is_productive(rules: Rules, root: str = "root", *, json: bool = True) -> bool:
-    """Whether ``root`` derives any finite text: a fixed point over the rules.
+def shortest(rules: Rules, *, plain_json: bool = True) -> Mapping[str, float]:
+    """Length of the shortest text that each rule derives, infinite where there is none: a fixed point over the rules.
 
-    With ``json`` those of plain JSON, named ``basic_...``, are known to; a caller's own rules are not.
+    With ``plain_json`` those of plain JSON, named ``basic_...``, are known to derive one; a caller's own rules are not.
     """
-    known = {name for name in rules if json and name.startswith("basic_")}
-    while root not in known:
-        found = {name for name, body in rules.items() if name not in known and _Body(body).derives(known)}
-        if not found:
-            return False
-        known |= found
-    return True
+    known = {name: 1 if plain_json and name.startswith("basic_") else inf for name in rules}
+    bodies = [(name, _Body(body)) for name, body in rules.items() if known[name] == inf]
+    changed = True
+    while changed:
+        changed = False
+        for name, body in bodies:
+            if (length := body.shortest(known)) < known[name]:
+                known[name], changed = length, True
+        bodies.reverse()  # whichever way the rules refer to each other, two rounds see it
+    return known
+
+
+def longest_forced(rules: Rules, lengths: Mapping[str, float]) -> float:
+    """A bound on the text that a position may force, given :func:`shortest`: the most that any part needs."""
+    readers = [_Body(body) for name, body in rules.items() if lengths[name] < inf]
+    for reader in readers:
+        reader.shortest(lengths)
+    return max((reader.peak for reader in readers), default=0)
+
+
+def is_productive(rules: Rules, *, plain_json: bool = True) -> bool:
+    """Whether the root derives any finite text."""
+    return shortest(rules, plain_json=plain_json).get("root", inf) < inf
 
 
 class _Body:
-    """One rule's body, read once from left to right: a sequence is *and*, ``|`` is *or*, a repeat from 0 is true."""
+    """One rule's body, read from left to right: a sequence is a sum, ``|`` the least, a repeat from 0 is nothing.
 
-    __slots__ = ("_known", "_token", "_tokens")
+    ``peak`` is the largest finite length of any part of it.
+    """
+
+    __slots__ = ("_known", "_token", "_tokens", "_units", "peak")
 
     def __init__(self, body: str) -> None:
         tokens = list(_TOKEN.finditer(body))
         if sum(len(token[0]) for token in tokens) != len(body.rstrip()):
             raise EngineError(f"the grammar library writes an unknown form: {body[:80]!r}")
-        self._tokens = iter([(token.lastgroup, token[token.lastgroup or 0]) for token in tokens])
-        self._known: Set[str] = frozenset()
+        self._units = [(token.lastgroup, token[token.lastgroup or 0]) for token in tokens]
+        self._tokens = iter(self._units)
+        self._known: Mapping[str, float] = {}
         self._token: tuple[str | None, str] = (None, "")
+        self.peak: float = 0
 
-    def derives(self, known: Set[str]) -> bool:
+    def shortest(self, known: Mapping[str, float]) -> float:
         self._known = known
+        self._tokens = iter(self._units)
+        self.peak = 0
         self._next()
         return self._alternatives()
 
     def _next(self) -> None:
         self._token = next(self._tokens, (None, ""))
 
-    def _alternatives(self) -> bool:
+    def _alternatives(self) -> float:
         value = self._sequence()
         while self._token[0] == "bar":
             self._next()
-            value |= self._sequence()
+            value = min(value, self._sequence())
         return value
 
-    def _sequence(self) -> bool:
-        value = True
+    def _sequence(self) -> float:
+        value: float = 0
         while self._token[0] not in (None, "bar", "close"):
-            value &= self._item()
+            value += self._item()
+        if value < inf:
+            value = min(value, _HUGE)
+            self.peak = max(self.peak, value)
         return value
 
-    def _item(self) -> bool:
+    def _item(self) -> float:
         kind, text = self._token
         self._next()
         if kind == "open":
             value = self._alternatives()
             self._next()
+        elif kind == "rule":
+            value = self._known.get(text, inf)
         else:
-            value = kind != "rule" or text in self._known
+            value = _terminal(text)
         while self._token[0] == "repeat":
-            value |= self._token[1] in "*?" or self._token[1].startswith("{0")
+            value = _times(self._token[1], value)
             self._next()
         return value
+
+
+def _terminal(text: str) -> float:
+    if text.startswith("Regex("):
+        pattern = re.match(_LITERAL, text[len("Regex(") :])
+        try:
+            return _pattern(regex.parse(json.loads(pattern[0]))) if pattern else 1
+        except ValueError:  # the library reads patterns that we do not
+            return 1
+    return len(_CHARACTER.findall(text)) - 2 if text.startswith('"') else 1
+
+
+def _pattern(tree: regex.Node) -> int:
+    match tree:
+        case regex.Sequence(items):
+            return sum(map(_pattern, items))
+        case regex.Choice(options):
+            return min(map(_pattern, options), default=0)
+        case regex.Repeat(item, low):
+            return low * _pattern(item) if low else 0
+        case regex.Chars():
+            return 1
+    return 0  # an anchor
+
+
+def _times(repeat: str, value: float) -> float:
+    low = 0 if repeat in "*?" else 1 if repeat == "+" else int(_DIGITS.findall(repeat)[0])
+    return low * value if low else 0

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.engine_api import EngineSnapshot, Sink
-from heptagram_backend.errors import EngineError, HeptagramError, OverloadedError, RequestError
+from heptagram_backend.errors import EngineError, HeptagramError, OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.scheduler import Scheduler
 from heptagram_backend.sequence import Sequence, State
@@ -87,7 +87,10 @@ class K7Engine:
 
     def submit(self, request: GenerationRequest, sink: Sink) -> str:
         self._check(request)
-        sequence = self._make_sequence(secrets.token_hex(16), request, sink)
+        try:
+            sequence = self._make_sequence(secrets.token_hex(16), request, sink)
+        except ReleaseError as error:  # a plan that no preprocess wrote names a format or drafts that are not there
+            raise RequestError(str(error), code=codes.INVALID_REQUEST, param="plan") from error
         with self._lock:
             if self._life is not Life.OPEN:
                 raise OverloadedError("this version is shutting down; send the request again", code=codes.DRAINING)
@@ -162,7 +165,12 @@ class K7Engine:
 
     def _run(self) -> None:
         while True:
-            busy = self._turn()
+            try:
+                busy = self._turn()
+            except Exception:  # what no smaller place contained ends the requests, not the thread: clients would hang
+                _log.exception("a turn of the engine")
+                self._fail_all()
+                busy = False
             if not self._live and self._life is Life.DRAINING:
                 break
             if not busy:
@@ -182,6 +190,13 @@ class K7Engine:
         busy = self._decode() or busy
         self._ping()
         return busy
+
+    def _fail_all(self) -> None:
+        for sequence in self._scheduler:
+            try:
+                self._fail(sequence, EngineError("the engine failed while this request ran; send it again"))
+            except Exception:  # its sink perhaps; the others must be told all the same
+                _log.exception("failing %s", sequence.id)
 
     def _take_in(self) -> None:
         while self._inbox:

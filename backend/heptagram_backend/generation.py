@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from heptagram_backend.constraint import ConstraintKind, ConstraintSpec
-from heptagram_backend.errors import RequestError
-from heptagram_wire import errors as codes
+from heptagram_backend import plan_json
+from heptagram_backend.constraint import ConstraintSpec
 
 DraftSource = Literal["auto", "none", "prompt_lookup", "grammar_forced", "scripted"]
+Markup = Literal["free", "guarded", "calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,14 @@ class OutputSpec:
     """How generated text is read back.
 
     ``format`` names the class in :mod:`heptagram_backend.formats`. Without ``parse_calls`` markup is plain text.
+    ``markup`` says what is known of it: ``free`` text may contain anything, under ``guarded`` an opening tag surely
+    opens a call, and an answer of ``calls`` holds nothing else. So the markup of a cut call is never told as text.
     ``schemas`` holds, by tool name, the JSON Schema that a finished call must validate against (enforced tools only).
     """
 
     format: str
     parse_calls: bool = False
+    markup: Markup = "free"
     starts_in_reasoning: bool = False
     schemas: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,23 +94,8 @@ class GenerationRequest:
         Raises:
             RequestError: ``plan`` is not what :meth:`to_json` writes.
         """
-        try:
-            data = json.loads(text)
-            data["output"] = OutputSpec(**data["output"])
-            data["constraint"] = _constraint(data.get("constraint"))
-            if (trigger := data.get("trigger")) is not None:
-                data["trigger"] = Trigger(**{**trigger, "constraint": _require(_constraint(trigger["constraint"]))})
-            if (completion := data.get("completion")) is not None:
-                data["completion"] = CompletionOutput(**completion)
-            for name in ("stop", "stop_token_ids"):
-                data[name] = tuple(data.get(name, ()))
-            return cls(prompt_ids=prompt_ids, **data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RequestError(
-                f"not a plan that this version's preprocess writes ({error}); send requests to `chat` or `completions`",
-                code=codes.INVALID_REQUEST,
-                param="plan",
-            ) from error
+        request: GenerationRequest = plan_json.build(cls, plan_json.load(text), prompt_ids=prompt_ids)
+        return request
 
 
 def _plain(value: Any) -> Any:
@@ -116,16 +104,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, OutputSpec | Trigger | CompletionOutput):
         return {spec.name: _plain(getattr(value, spec.name)) for spec in fields(value)}
     return list(value) if isinstance(value, tuple) else value
-
-
-def _constraint(data: Mapping[str, Any] | None) -> ConstraintSpec | None:
-    if data is None:
-        return None
-    kind: ConstraintKind = data["kind"]
-    return ConstraintSpec(kind, data["source"])
-
-
-def _require(spec: ConstraintSpec | None) -> ConstraintSpec:
-    if spec is None:
-        raise ValueError("a trigger needs a constraint")
-    return spec

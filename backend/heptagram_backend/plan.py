@@ -20,6 +20,7 @@ from heptagram_backend.sequence import Sequence
 
 ROWS = 8
 MAX_DRAFTS = ROWS - 1
+_FORCED_BYTES = 1024  # more than seven tokens hold; a long constant is not encoded whole at every step
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,11 @@ class Planner:
                 if sequence.leaves_grammar and grammar.completed:
                     rows.append(ALL_TOKENS)  # the call is complete, the text behind it is free
                     break
-                row, written = self._mask(grammar)
-                rows.append(row)
-                uploaded += written
+                if (mask := self._mask(grammar)) is None:
+                    self._retreat(grammar, tokens)
+                    break
+                rows.append(mask[0])
+                uploaded += mask[1]
                 if len(tokens) == limit:
                     break
                 token = source.next(tokens, limit - len(tokens))
@@ -80,12 +83,19 @@ class Planner:
         masked = sum(row != ALL_TOKENS for row in rows)
         return Draft(tuple(tokens), tuple(rows), tuple(source.forced), masked, uploaded)
 
-    def _mask(self, grammar: Grammar) -> tuple[int, int]:
+    def _mask(self, grammar: Grammar) -> tuple[int, int] | None:
+        """Pool index of the next mask and the bytes uploaded for it; ``None`` where no token is allowed."""
         if not grammar.fill(self._row):
             return ALL_TOKENS, 0
-        if not self._row.any():
+        return self._pool.place(self._row) if self._row.any() else None
+
+    @staticmethod
+    def _retreat(grammar: Grammar, tokens: list[int]) -> None:
+        """Take back a draft behind which no token is allowed: a draft must never be what ends a request."""
+        if not tokens:
             raise EngineError("the grammar reached a state from which no token is allowed")
-        return self._pool.place(self._row)
+        grammar.rollback(1)
+        tokens.pop()
 
 
 class _Candidates:
@@ -121,7 +131,7 @@ class _Candidates:
     def _forced_tokens(self) -> list[int]:
         if not self._sequence.drafts_forced:
             return []
-        text = self._grammar.forced_text().decode("utf-8", errors="ignore")
+        text = self._grammar.forced_text()[:_FORCED_BYTES].decode("utf-8", errors="ignore")
         return self._encode(text) if text else []
 
     def _accept(self, token: int) -> bool:

@@ -12,7 +12,7 @@ from heptagram_backend.conversation import ChatRequest
 from heptagram_backend.errors import ReleaseError, RequestError
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.base import Constraints, PromptEncoding
-from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, OutputSpec
+from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, Markup, OutputSpec
 from heptagram_backend.release import Release
 from heptagram_backend.requests import RequestLimits, enforce, parse_chat_request
 from heptagram_backend.requests.completions import CompletionInputs, CompletionRequest, parse_completion
@@ -40,6 +40,7 @@ class Preprocessor:
         self._format = load_format(release.format)
         self._tokenizer = CheckpointTokenizer(checkpoint)
         self._format.check(self._tokenizer)
+        self._tokenizer.warm_up()
         self._vocabulary = self._tokenizer.vocabulary_hash
         if release.vocabulary not in (None, self._vocabulary):
             raise ReleaseError(
@@ -122,6 +123,7 @@ class Preprocessor:
         output = OutputSpec(
             format=self._release.format,
             parse_calls=calls,
+            markup=_markup(request, constraints),
             starts_in_reasoning=prompt.starts_in_reasoning,
             schemas={name: checkable(schema) for name, schema in constraints.schemas.items()},
         )
@@ -150,3 +152,10 @@ class Preprocessor:
             "priority": request.priority,
             "vocabulary": self._vocabulary,
         }
+
+
+def _markup(request: ChatRequest, constraints: Constraints) -> Markup:
+    """What is known of the answer's markup."""
+    if constraints.constraint is not None and request.tool_choice.mode == "required":
+        return "calls"
+    return "guarded" if constraints.constraint or constraints.trigger else "free"

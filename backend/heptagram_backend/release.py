@@ -21,7 +21,7 @@ class EngineOptions:
     device: str = "cpu"
     dtype: str = "bfloat16"
     threads: int = 1
-    max_model_len: int = 2048
+    max_model_len: int = 4096
     max_num_seqs: int = 8
     max_queue: int = 64
     num_speculative_tokens: int = 7

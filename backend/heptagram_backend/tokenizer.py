@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from heptagram_backend.errors import ReleaseError, RequestError
 from heptagram_backend.vocabulary import token_texts
@@ -42,7 +41,6 @@ class CheckpointTokenizer:
         config = self._read("tokenizer_config.json", default={})
         self._vocabulary = source
         self._tokenizer = self._made_of(source)
-        self._plain = self._made_of({**source, "added_tokens": []})
         self._control = {token["id"]: str(token["content"]) for token in source.get("added_tokens", [])}
         self._silent = frozenset(token["id"] for token in source.get("added_tokens", []) if token["special"])
         self._specials = {name: _content(config[name]) for name in _SPECIALS if config.get(name) is not None}
@@ -82,7 +80,7 @@ class CheckpointTokenizer:
         if self._template is None:
             raise ReleaseError(f"checkpoint: {self._checkpoint} has no chat template; add chat_template.jinja")
         try:
-            rendered, _ = render_jinja_template(
+            rendered, _ = self._renderer(
                 conversations=[list(messages)],
                 chat_template=self._template,
                 add_generation_prompt=True,
@@ -126,6 +124,22 @@ class CheckpointTokenizer:
         if markers is not None:
             silent = frozenset(token for token, text in self._control.items() if text not in markers)
         return token_texts(self._vocabulary, size=self.size, silent=silent)
+
+    def warm_up(self) -> None:
+        """Load now what the first prompt would wait for; an engine, which only cuts text, is spared it."""
+        _ = self._plain, self._renderer
+
+    @cached_property
+    def _renderer(self) -> Callable[..., Any]:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        render: Callable[..., Any] = render_jinja_template
+        return render
+
+    @cached_property
+    def _plain(self) -> Tokenizer:
+        """Knows no control tokens. Only prompts need it."""
+        return self._made_of({**self._vocabulary, "added_tokens": []})
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from math import inf
 from threading import Lock
 from typing import Any, Final
 
@@ -20,11 +21,14 @@ from numpy.typing import NDArray
 
 from heptagram_backend.caller_grammar import tame
 from heptagram_backend.constraint import ConstraintSpec
-from heptagram_backend.ebnf import Rules, harden, is_productive, read, write
+from heptagram_backend.ebnf import Rules, harden, longest_forced, read, shortest, write
 from heptagram_backend.errors import RequestError
+from heptagram_backend.grammar_cost import require_affordable
 from heptagram_backend.lowering import lower
+from heptagram_backend.repeats import split_counts
 from heptagram_wire import errors as codes
 
+_MAX_FORCED: Final = 1 << 17  # characters
 # "[12:00:00] /project/cpp/file.cc:123: Check failed: (...) is false: "
 _PREFIX: Final = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: \(.*?\) is false: )?")
 
@@ -58,7 +62,8 @@ class XGrammarFactory:
             stop_token_ids=list(stop_token_ids),
         )
         self._width = vocab_width
-        self._never = (frozenset(range(vocab_width)) - _writable(vocabulary)) - frozenset(stop_token_ids)
+        self._ends = frozenset(stop_token_ids)
+        self._never = (frozenset(range(vocab_width)) - _writable(vocabulary)) - self._ends
         self._compiler = xgrammar.GrammarCompiler(
             tokenizer, max_threads=max_compile_threads, cache_limit_bytes=cache_limit_bytes
         )
@@ -96,6 +101,8 @@ class XGrammarFactory:
         first = XGrammarMatcher(compiled, self._width, self._never)
         if first.fill(row) and not row.any():
             raise _admits_nothing()
+        if spec.kind == "ebnf":
+            require_affordable(first, width=self._width, ends=self._ends)
         return compiled
 
     def _translate(self, spec: ConstraintSpec) -> Any:
@@ -224,9 +231,8 @@ def _json_rules(schema: str) -> Rules:
         RequestError: no finite value satisfies it.
     """
     written = xgrammar.Grammar.from_json_schema(schema, any_whitespace=False, separators=(", ", ": "))
-    rules = harden(read(str(written)))
-    if not is_productive(rules):
-        raise _admits_nothing()
+    rules = split_counts(harden(read(str(written))))
+    _require_bounded(rules, plain_json=True)
     return rules
 
 
@@ -236,10 +242,23 @@ def _caller_rules(grammar: str) -> Rules:
     Raises:
         RequestError: it holds what cannot be enforced, or derives no finite text.
     """
-    rules = tame(read(str(xgrammar.Grammar.from_ebnf(grammar))))
-    if not is_productive(rules, json=False):
-        raise _admits_nothing()
+    rules = split_counts(tame(read(str(xgrammar.Grammar.from_ebnf(grammar)))))
+    _require_bounded(rules, plain_json=False)
     return rules
+
+
+def _require_bounded(rules: Rules, *, plain_json: bool) -> None:
+    """Refuse what no answer can fulfil. subtle: the library writes a position's *whole* forced text when asked for it,
+    on the engine's thread: twenty ``$ref`` that each stand twice force megabytes, thirty would force gigabytes."""
+    lengths = shortest(rules, plain_json=plain_json)
+    if lengths.get("root", inf) == inf:
+        raise _admits_nothing()
+    if (longest := longest_forced(rules, lengths)) > _MAX_FORCED:
+        raise RequestError(
+            f"a part of the constraint needs at least {longest:.3g} characters and {_MAX_FORCED} are supported; look "
+            "for nested minItems, long constants and $ref that stand several times",
+            code=codes.TOO_LARGE,
+        )
 
 
 def _admits_nothing() -> RequestError:

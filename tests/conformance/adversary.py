@@ -19,13 +19,16 @@ from heptagram_backend.targets.transformers_target import TransformersTarget
 from heptagram_kernels.layout import ROWS
 
 # The model's logits and the noise have a standard deviation of about 1 each. Inside a string the best of some 40,000
-# tokens stands near 6, so a quote needs a strong pull; a bracket or the end stands against a few others only.
-QUOTE_PULL: Final = 2.3
+# tokens stands near 6, so a quote needs a strong pull; a bracket or the end stands against a few others only. An
+# opening bracket stands against several tokens that close at once; without its pull every array would be empty.
+QUOTE_PULL: Final = 1.8
+OPEN_PULL: Final = 2.0
 END_PULL: Final = 1.0
 CORNER_PULL: Final = 1.5
 _NOISE_ROWS: Final = 127
 _CLOSERS: Final = frozenset(b'"}]')
-_BLANKS_AND_CLOSERS: Final = frozenset(b'"}], \n')
+_OPENERS: Final = frozenset(b"{[")
+_STRUCTURE: Final = frozenset(b'"{}[], \n')
 _CORNERS: Final = frozenset(b"\\</>:")
 
 
@@ -65,7 +68,7 @@ class Adversary:
 
 
 def pull_of(token_bytes: Sequence[bytes | None], stop_ids: frozenset[int]) -> Tensor:
-    """The bias of each token, float32 [V]: closing and stop tokens, and a weaker one for ugly corners.
+    """The bias of each token, float32 [V]: brackets, quotes and stop tokens, and a weaker one for ugly corners.
 
     Corners are escapes, markup characters, colons (a URI needs one), and pieces that are no whole UTF-8 text.
     """
@@ -75,8 +78,11 @@ def pull_of(token_bytes: Sequence[bytes | None], stop_ids: frozenset[int]) -> Te
 
 def _pull(piece: bytes) -> float:
     characters = frozenset(piece)
-    if characters & _CLOSERS and characters <= _BLANKS_AND_CLOSERS:
-        return QUOTE_PULL if b'"' in piece else END_PULL
+    if characters <= _STRUCTURE:
+        if characters & _OPENERS:
+            return OPEN_PULL
+        if characters & _CLOSERS:
+            return QUOTE_PULL if b'"' in piece else END_PULL
     return CORNER_PULL if characters & _CORNERS or not _is_text(piece) else 0.0
 
 

@@ -31,7 +31,7 @@ PROMPTS: Final[Mapping[str, tuple[str, ...]]] = {
     "git": (
         "Commit what is staged in /srv/app with the message: fix the parser's last case.",
         "What changed on main in /srv/app since Monday?",
-        "Stage README.md and src/main.c in ~/work, then show the state.",
+        "Stage README.md and src/main.c in ~/code, then show the state.",
     ),
     "filesystem": (
         "Rename notes.txt to notes-2024.txt in /home/me.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -12,10 +13,10 @@ from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import assemble
 from heptagram_backend.errors import OverloadedError, RequestError
-from heptagram_backend.generation import GenerationRequest, OutputSpec, Trigger
+from heptagram_backend.generation import GenerationRequest, Markup, OutputSpec, Trigger
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.scripted import ScriptedTarget
-from heptagram_backend.xgrammar_impl import XGrammarMatcher
+from heptagram_backend.xgrammar_impl import XGrammarFactory, XGrammarMatcher
 from heptagram_wire.events import CallEnd, CallStart, Failure, Finish, Ping, Start, TextDelta
 from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts
 
@@ -323,6 +324,8 @@ def test_a_fault_of_a_grammar_ends_its_request_only(
         ({"max_tokens": 256}, "max_tokens"),
         ({"vocabulary": "other"}, "plan"),
         ({"ignore_eos": True, "constraint": CALL}, "ignore_eos"),
+        ({"drafts": "scripted"}, "plan"),
+        ({"output": OutputSpec("no such format")}, "plan"),
     ],
 )
 def test_what_can_never_run_is_refused_at_once(make: Make, changes: dict[str, object], param: str) -> None:
@@ -367,3 +370,79 @@ def _until(condition: Callable[[], bool], seconds: float = 5) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)
+
+
+def test_a_fault_that_nothing_contains_ends_what_runs_and_not_the_engine(make: Make) -> None:
+    class Broken(Collector):
+        def send(self, events: Sequence[object], *, final: bool) -> None:
+            raise RuntimeError("a sink must not raise")
+
+    engine = make(says("the " * 40))
+    beside = Collector()
+    engine.submit(request(), beside)
+    engine.submit(request(), Broken())
+    assert beside.done.wait(20), "a client hangs"
+    assert isinstance(beside.events[-1], Failure | Finish)
+    assert run(engine, request(max_tokens=3)).finish.reason == "length"
+
+
+@pytest.mark.parametrize(("markup", "shown"), [("calls", ""), ("guarded", ""), ("free", '<tool_call>\n{"')])
+def test_markup_of_a_call_that_was_cut_is_not_told_as_text(make: Make, markup: Markup, shown: str) -> None:
+    limit = len(tiny_encode('<tool_call>\n{"'))
+    output = replace(CALLS, markup=markup)
+    sink = run(make(says('<tool_call>\n{"name": "tool"')), request(output=output, max_tokens=limit))
+    assert (sink.text, sink.finish.reason) == (shown, "length")
+
+
+def test_half_a_tag_is_text_unless_the_answer_is_calls_only(make: Make) -> None:
+    engine = make(says("2 <to"))
+    assert run(engine, request(output=replace(CALLS, markup="guarded"))).text == "2 <to"
+    assert run(engine, request(output=replace(CALLS, markup="calls"), max_tokens=4)).text == "2 "
+
+
+def test_a_cut_second_call_is_not_tool_calls(make: Make) -> None:
+    """A stop token of the request's own ends the answer inside the second call."""
+    call = '<tool_call>\n{"name": "tool", "arguments": {"a": %d}}\n</tool_call>\n'
+    text = call % 7 + call % 8
+    sink = run(make(says(text)), request(output=CALLS, stop_token_ids=(ord("8"),), max_tokens=120))
+    assert sink.arguments == ['{"a": 7}', '{"a": ']
+    assert sink.finish.reason == "stop"
+
+
+def test_tokens_behind_a_stop_are_neither_sent_nor_counted(make: Make) -> None:
+    sink = run(make(says("abcabcabcabcabcabcZabcabc")), request(stop=("Z",)))
+    assert sink.finish.usage.completion_tokens == len(tiny_encode("abcabcabcabcabcabcZ"))
+
+
+def test_a_cancel_while_the_grammar_compiles_closes_its_matcher(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, go = threading.Event(), threading.Event()
+    matcher = XGrammarFactory.matcher
+
+    def slow(self: XGrammarFactory, spec: ConstraintSpec) -> XGrammarMatcher:
+        entered.set()
+        assert go.wait(10)
+        return matcher(self, spec)
+
+    monkeypatch.setattr(XGrammarFactory, "matcher", slow)
+    engine = make(says("x"))
+    sink = Collector()
+    id = engine.submit(request(constraint=CALL), sink)
+    assert entered.wait(5)
+    assert engine.cancel(id)
+    assert sink.done.wait(5)
+    assert sink.finish.reason == "cancelled"
+    go.set()
+    _until(lambda: engine.snapshot().live_matchers == 0)
+
+
+def test_a_verified_token_that_the_matcher_refuses_fails_the_request(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the library's mask were wrong: the request fails, and never goes on without its constraint."""
+    engine = make(says("{}"))
+    monkeypatch.setattr(XGrammarMatcher, "accept", lambda *_: False)
+    sink = run(engine, request(constraint=CALL, num_speculative_tokens=0))
+    failure = sink.events[-1]
+    assert isinstance(failure, Failure)
+    assert failure.code == "internal"
+    assert not sink.text

@@ -44,6 +44,7 @@ class Bench:
         sequence = self.parts.make_sequence("0", request, Collector())
         sequence.grammar = grammar
         sequence.drafter = Scripted(lambda tokens, _: list(drafts)[len(tokens) - 3 :])
+        sequence.drafter.extend(request.prompt_ids)
         sequence.drafts_forced = forced
         return sequence
 
@@ -102,4 +103,39 @@ def test_an_illegal_proposal_gives_way_to_forced_text(bench: Bench) -> None:
     grammar = bench.factory.matcher(SPEC)
     draft = bench.planner.plan(bench.sequence(grammar, [0] * 7, forced=True))
     assert list(draft.tokens) == tiny_encode('{"name": "')
+    grammar.close()
+
+
+def test_a_draft_that_leads_nowhere_is_taken_back(bench: Bench) -> None:
+    """Behind `b` the grammar is dead. The draft must not fail the request: the target may well choose `a`."""
+    grammar = bench.factory.matcher(ConstraintSpec("regex", "x[ab]*"))
+
+    class DeadBehindB:
+        """The matcher, but for an empty mask behind `b`."""
+
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(grammar, name)
+
+        def accept(self, token: int) -> bool:
+            self.seen.append(token)
+            return grammar.accept(token)
+
+        def rollback(self, count: int) -> None:
+            del self.seen[len(self.seen) - count :]
+            grammar.rollback(count)
+
+        def fill(self, row: np.ndarray) -> bool:  # type: ignore[type-arg]
+            if self.seen[-1:] == [ord("b")]:
+                row[:] = 0
+                return True
+            return grammar.fill(row)
+
+    before = _mask(grammar)
+    draft = bench.planner.plan(bench.sequence(DeadBehindB(), [ord(c) for c in "xaabaa"], forced=False))  # type: ignore[arg-type]
+    assert draft.tokens == tuple(b"xaa")
+    assert len(draft.rows) == 4
+    assert _mask(grammar) == before
     grammar.close()

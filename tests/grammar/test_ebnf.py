@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heptagram_backend.ebnf import harden, is_productive, literal, read, renamed, write
+from heptagram_backend.ebnf import harden, is_productive, literal, longest_forced, read, renamed, shortest, write
 from heptagram_backend.errors import EngineError
 
 BASIC = "basic_escape ::= a\nbasic_integer ::= a\nbasic_number ::= a\n"
@@ -29,6 +29,31 @@ BASIC = "basic_escape ::= a\nbasic_integer ::= a\nbasic_number ::= a\n"
 )
 def test_productivity(grammar: str, productive: bool) -> None:
     assert is_productive(read(grammar)) is productive
+
+
+@pytest.mark.parametrize(
+    ("grammar", "least", "forced"),
+    [
+        (r'root ::= "ab\n\u00e9"', 4, 4),
+        ('root ::= "a" | ("bcd" [x-z]{2, 5})', 1, 5),
+        ('root ::= one{3} two\none ::= "abc" | root\ntwo ::= ("" | "abcd")', 9, 9),
+        ('root ::= "a"* ("b"{100}){100, -1} "c"? "d"+', 10_001, 10_001),
+        ('root ::= "a" root | "b"', 1, 2),
+        (r'root ::= ("\"" Regex("^(ab|[0-9]{7}){5}c?$", json_string=true) "\""){3, -1}', 36, 36),
+        ('root ::= "a" | dead\ndead ::= "b" dead', 1, 1),
+    ],
+)
+def test_the_least_that_a_rule_needs(grammar: str, least: int, forced: int) -> None:
+    lengths = shortest(read(grammar), plain_json=False)
+    assert lengths["root"] == least
+    assert longest_forced(read(grammar), lengths) == forced
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_doubled_rules_are_measured_without_writing_them_out(order: int) -> None:
+    doubled = {f"r{i}": f"(r{i + 1} r{i + 1})" for i in range(3000)} | {"r3000": '"a"'}
+    rules = {"root": '("x" | r0)'} | dict(list(doubled.items())[::order])
+    assert longest_forced(rules, shortest(rules)) >= 1e18
 
 
 def test_literals_that_look_like_classes_stay() -> None:

@@ -260,6 +260,45 @@ def test_what_cannot_be_enforced_is_refused(spec: ConstraintSpec, message: str) 
     assert ".cc" not in refusal.value.wire.message
 
 
+def _twice(times: int) -> dict[str, Any]:
+    """Each definition holds the next one twice: small to write, huge to fulfil."""
+    steps = {
+        f"d{i}": {"type": "array", "prefixItems": [{"$ref": f"#/$defs/d{i + 1}"}] * 2, "minItems": 2, "items": False}
+        for i in range(times)
+    }
+    return {"anyOf": [{"const": 1}, {"$ref": "#/$defs/d0"}], "$defs": {**steps, f"d{times}": {"const": 1}}}
+
+
+def _nested(*counts: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"const": 1}
+    for count in counts:
+        value = {"type": "array", "items": value, "minItems": count, "maxItems": count}
+    return value
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        schema(_twice(36)),
+        schema(_nested(4096, 4096, 4096)),
+        schema({"type": "array", "items": {"type": "string", "pattern": "^a{1500}$"}, "minItems": 99}),
+        ConstraintSpec(
+            "ebnf", "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(40)) + 'r40 ::= "a"\nroot ::= r0'
+        ),
+    ],
+)
+def test_what_forces_more_text_than_any_answer_holds_is_refused(spec: ConstraintSpec) -> None:
+    """The library would write it all, without end, on the thread that serves everybody."""
+    with pytest.raises(RequestError, match="needs at least") as refusal:
+        factory().matcher(spec)
+    assert refusal.value.wire.code == "too_large"
+
+
+@pytest.mark.parametrize("spec", [schema(_twice(10)), schema(_nested(64, 64))])
+def test_what_an_answer_may_hold_is_not_refused(spec: ConstraintSpec) -> None:
+    factory().matcher(spec).close()
+
+
 def test_closing_counts_once() -> None:
     first, second = factory().matcher(schema(PERSON)), factory().matcher(schema(PERSON))
     assert factory().live == 2

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from heptagram_backend.server.launch import free_address
-from heptagram_backend.server.process import SHARED_MEMORY, is_ready, remove_abandoned_segments
+from heptagram_backend.server.process import is_ready
+from heptagram_backend.server.segments import SHARED_MEMORY, remove_abandoned_segments
 from tests.launcher.echo import write_echo
 
 pytestmark = pytest.mark.server
@@ -82,6 +83,7 @@ def test_a_killed_launcher_takes_the_server_along(tmp_path: Path) -> None:
         launcher.kill()
         launcher.wait()
         assert gone(below)
+        remove_abandoned_segments()  # only the lock is left
         assert not segments_of(launcher)
 
 

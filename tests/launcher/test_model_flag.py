@@ -25,7 +25,7 @@ SIZES: dict[str, Any] = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "max_position_embeddings": 1024,
+    "max_position_embeddings": 1024,  # fewer than the default context: it is lowered to them
     "bos_token_id": 1,
     "eos_token_id": 2,
     "pad_token_id": 2,
@@ -49,7 +49,7 @@ def write_random_model(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 def test_serves_a_random_checkpoint(tmp_path: Path, kind: str) -> None:
     model = write_random_model(tmp_path / f"tiny-{kind}", kind)
-    with serving("--model", str(model), "--max-model-len", "512", "--max-num-seqs", "2") as (_, _, said):
+    with serving("--model", str(model), "--max-num-seqs", "2") as (_, _, said):
         found = re.search(r"HTTP (http://\S+)", said)
         assert found, said
         asked = {"messages": [{"role": "user", "content": "Hello"}], "stream": False, "max_tokens": 5}

@@ -15,7 +15,8 @@ from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.checks import check_ports
 from heptagram_backend.server.launch import free_address, launch
 from heptagram_backend.server.log import status_of
-from heptagram_backend.server.process import SHARED_MEMORY, ServerProcess
+from heptagram_backend.server.process import ServerProcess
+from heptagram_backend.server.segments import SHARED_MEMORY
 from tests.launcher.echo import write_echo
 from tests.server_fixture import running_server
 

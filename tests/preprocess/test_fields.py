@@ -64,7 +64,7 @@ def test_accepted(changes: dict[str, Any]) -> None:
         ({"top_p": 1.5}, codes.INVALID_VALUE, "top_p"),
         ({"top_k": -2}, codes.INVALID_VALUE, "top_k"),
         ({"top_k": 1.0}, codes.INVALID_TYPE, "top_k"),
-        ({"seed": 2**63}, codes.INVALID_VALUE, "seed"),
+        ({"seed": 2**64}, codes.INVALID_VALUE, "seed"),
         ({"frequency_penalty": 0.5}, codes.UNSUPPORTED, "frequency_penalty"),
         ({"repetition_penalty": 1.1}, codes.UNSUPPORTED, "repetition_penalty"),
         ({"presence_penalty": 9}, codes.INVALID_VALUE, "presence_penalty"),

@@ -35,7 +35,11 @@ _TEXTS = st.text(alphabet='ab1 \n"\\é-', max_size=6)
 @given(st.sampled_from(["^", ""]), _PATTERNS, st.sampled_from(["$", ""]), st.lists(_TEXTS, max_size=12), st.integers())
 def test_what_is_admitted_is_found(start: str, body: str, end: str, texts: list[str], seed: int) -> None:
     pattern = start + body + end
-    walked = walk({"type": "string", "pattern": pattern}, "p")
+    try:
+        walked = walk({"type": "string", "pattern": pattern}, "p")
+    except RequestError as error:
+        assert "rounds of a counted group" in str(error)  # noqa: PT017 - most patterns raise nothing
+        return
     for text in texts:
         if _ORACLE.accepts(walked, text):
             assert re.search(pattern, text), (pattern, text)
@@ -58,7 +62,7 @@ def test_nothing_is_lost_on_plain_characters(body: str, texts: list[str]) -> Non
     [
         "(?=a)", "(?!a)", "(?<=a)b", "(?i)a", "\\bx", "(a)\\1", "\\p{L}", "[a", "(a", "a)", "a**", "a++", "{2}",
         "x{,3}", "a{3,2}", "[b-a]", "[\\d-z]", "[]a]", "[[:alpha:]]", "\\", "a^b", "a$b", "(?:^a|b)c", "\\ud83d",
-        "\\Z", "$*",
+        "\\Z", "$*", "^([a-z]+ ?){1,16}$", "(a?b?){2}", "((a+,?){2},)*", "(a|b+){3,}",
     ],
 )  # fmt: skip
 def test_what_is_not_regular_or_not_clear_is_refused(pattern: str) -> None:

@@ -83,7 +83,7 @@ class ProbeEngine:
         thread = threading.Thread(target=self._play, args=(id, script, sink, stop), daemon=True)
         with self._lock:
             self._stops[id] = stop
-            self._threads.append(thread)
+            self._threads = [*(each for each in self._threads if each.is_alive() or each.ident is None), thread]
         thread.start()
         return id
 

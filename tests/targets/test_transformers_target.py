@@ -1,8 +1,7 @@
-"""Our decoder, cache and attention against transformers."""
+"""Our cache and attention under transformers' model code, against transformers alone."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from transformers import AutoModelForCausalLM
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets import load_target
-from heptagram_backend.targets.decoder_config import DecoderConfig
 from heptagram_backend.targets.transformers_target import TransformersTarget
 from heptagram_kernels.workspace import Workspace
 from tests.targets.tiny import FAMILIES, save_tiny
@@ -54,7 +52,7 @@ def step(target: TransformersTarget, slot: int, tokens: list[int], position: int
     return target.forward(row, torch.tensor([position]), torch.tensor([slot]))[0]
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.15)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.6)])
 @pytest.mark.parametrize("prompt", [0, 1, 63, 64, 65, 250, 577])
 def test_logits_are_those_of_transformers(checkpoint: Path, dtype: str, tolerance: float, prompt: int) -> None:
     tokens = draw(prompt, prompt + 16)
@@ -63,42 +61,7 @@ def test_logits_are_those_of_transformers(checkpoint: Path, dtype: str, toleranc
     prefill(target, 1, tokens[:prompt])
     for position in (prompt, prompt + 8):
         logits = step(target, 1, tokens[position : position + 8], position).float()
-        error = logits - expected[position : position + 8]  # the logits' own deviation is about 1.6
-        assert error.square().mean().sqrt() < tolerance, prompt
-
-
-@pytest.mark.parametrize(
-    "rope",
-    [
-        {"rope_type": "linear", "factor": 4.0},
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256},
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 256,
-        },
-    ],
-    ids=lambda rope: str(rope["rope_type"]),
-)
-def test_scaled_rotary_embeddings_are_those_of_transformers(tmp_path: Path, rope: dict[str, Any]) -> None:
-    checkpoint = save_tiny(tmp_path, "llama", rope_parameters={"rope_theta": 10000.0, **rope})
-    tokens = draw(4, 300)
-    target = make(checkpoint)
-    prefill(target, 0, tokens[:292])
-    assert torch.allclose(step(target, 0, tokens[292:], 292), whole(checkpoint, tokens)[292:], atol=1e-4)
-
-
-def test_older_config_files_are_read(checkpoint: Path, tmp_path: Path) -> None:
-    """Before transformers 5 the rotary embedding stood in two fields of their own."""
-    for file in checkpoint.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    config = json.loads((tmp_path / "config.json").read_text())
-    rope = config.pop("rope_parameters")
-    config |= {"rope_theta": rope["rope_theta"], "rope_scaling": None}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert DecoderConfig.read(tmp_path) == DecoderConfig.read(checkpoint)
+        assert torch.allclose(logits, expected[position : position + 8], atol=tolerance), prompt
 
 
 def test_rejected_rows_are_rewritten(checkpoint: Path) -> None:
@@ -129,7 +92,7 @@ def test_an_overflow_does_not_outlive_its_sequence(checkpoint: Path) -> None:
     tokens = draw(3, 40)
     prefill(target, 0, tokens[:30])
     clean = step(target, 0, tokens[30:38], 30).clone()
-    weight = target._decoder.embedding
+    weight = target._model.model.embed_tokens.weight
     with torch.inference_mode():
         saved = weight[7].clone()
         weight[7] = float("nan")
@@ -190,7 +153,6 @@ def test_an_unknown_device_is_refused(checkpoint: Path) -> None:
     [
         ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, "sliding-window layers"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rope type 'dyna"),
-        ("llama", {"hidden_act": "gelu"}, "hidden_act is 'gelu'; this runner takes silu only"),
     ],
 )
 def test_checkpoints_that_break_the_promise_are_refused(
@@ -201,7 +163,7 @@ def test_checkpoints_that_break_the_promise_are_refused(
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReleaseError, match=r"its config\.json cannot be read"):
+    with pytest.raises(ReleaseError, match="is no checkpoint that transformers reads"):
         make(tmp_path)
     (save_tiny(tmp_path, "llama") / "model.safetensors").unlink()
     with pytest.raises(ReleaseError, match="its weights cannot be loaded"):

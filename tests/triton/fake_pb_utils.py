@@ -109,11 +109,13 @@ class Metric:
 class MetricFamily:
     GAUGE, COUNTER = "gauge", "counter"
     made: dict[str, Metric] = {}  # noqa: RUF012 - the server's registry
+    labels: dict[str, dict[str, str]] = {}  # noqa: RUF012
 
     def __init__(self, *, name: str, description: str, kind: str) -> None:
         self.name = name
 
     def Metric(self, *, labels: Mapping[str, str]) -> Metric:  # noqa: N802 - the real name
+        self.labels[self.name] = dict(labels)
         return self.made.setdefault(self.name, Metric())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 
 from heptagram_backend.engine_api import EngineSnapshot
@@ -18,6 +19,7 @@ def test_gauges_are_set_and_counters_grow_by_the_difference() -> None:
     metrics.publish(replace(_ZERO, running=3, generated_tokens=10))
     metrics.publish(replace(_ZERO, running=1, generated_tokens=15))
     metrics.publish(replace(_ZERO, running=1, generated_tokens=15))
+    assert MetricFamily.labels["heptagram_running"] == {"model": "generate", "version": "1", "pid": str(os.getpid())}
     running, tokens = MetricFamily.made["heptagram_running"], MetricFamily.made["heptagram_generated_tokens_total"]
     assert (running.value, running.updates) == (1, 2)
     assert (tokens.value, tokens.updates) == (15, 2)

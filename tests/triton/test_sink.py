@@ -149,3 +149,17 @@ def test_a_cancel_that_triton_tells_is_seen(make: Make) -> None:
     sink, sender, _ = make()
     sender.cancelled = True
     assert sink.abandoned()
+
+
+@pytest.mark.parametrize("bad", [TextDelta("\ud800"), TextDelta(float("nan"))])  # type: ignore[arg-type]
+def test_events_that_cannot_be_written_end_their_request_only(make: Make, bad: Event) -> None:
+    sink, sender, closed = make()
+    sink.send([bad], final=False)
+    assert not sender.sent, "an error without FINAL leaks the ensemble's request"
+    assert sink.abandoned()
+    sink.send([bad, Finish("cancelled")], final=True)
+    [(response, final)] = sender.sent
+    assert final
+    assert response.error is not None
+    assert "[internal]" in response.error.text
+    assert closed == ["closed"]

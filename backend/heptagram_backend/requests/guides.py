@@ -17,10 +17,12 @@ from heptagram_backend.requests.limits import RequestLimits
 from heptagram_backend.schema import Budget, walk
 from heptagram_backend.schema.regex import PatternError, parse
 from heptagram_backend.schema.render import cost
+from heptagram_backend.schema.rounds import require_distinct_rounds
 from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 
 _LONGEST_GRAMMAR: Final = 32_768
+_MOST_RULES: Final = 400  # a chain of 1,500 compiled for 8 s
 _ANY_OBJECT: Final = {"type": "object", "additionalProperties": True}
 _TYPES: Final = ("json", "json_schema", "regex", "ebnf_grammar")
 _OBJECTS: Final = ("structured_outputs", "guided_decoding")  # vLLM's name, and its older one
@@ -104,6 +106,7 @@ def _regex(pattern: str, path: str) -> ConstraintSpec:
         raise RequestError(f"longer than {limits.pattern_characters} characters", code=codes.TOO_LARGE, param=path)
     try:
         tree = parse(pattern, whole=True)
+        require_distinct_rounds(tree)
     except PatternError as error:
         raise RequestError(
             f"the pattern cannot be enforced: {error}", code=codes.UNSUPPORTED_SCHEMA, param=path
@@ -121,6 +124,8 @@ def _grammar(text: str, path: str) -> ConstraintSpec:
         raise RequestError(f"longer than {_LONGEST_GRAMMAR} characters", code=codes.TOO_LARGE, param=path)
     if "root" not in text:
         raise invalid(path, "a grammar needs a rule `root`; write root ::= ...")
+    if text.count("::=") > _MOST_RULES:
+        raise RequestError(f"more than {_MOST_RULES} rules", code=codes.TOO_LARGE, param=path)
     return ConstraintSpec("ebnf", text)
 
 

@@ -75,7 +75,7 @@ def check_sampling(fields: Fields) -> None:
     fields.number("top_p", 0, 1)
     fields.whole("top_k", -1, _INT32)
     fields.number("min_p", 0, 1)
-    fields.whole("seed", -INT64_MAX - 1, INT64_MAX)
+    fields.whole("seed", -INT64_MAX - 1, _UINT64)
     for key, neutral, low in (("frequency_penalty", 0, -2), ("presence_penalty", 0, -2), ("repetition_penalty", 1, 0)):
         if fields.number(key, low, 2) not in (None, neutral):
             raise unsupported(key, f"penalties are not supported; leave it out or send {neutral}")

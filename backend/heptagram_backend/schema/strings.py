@@ -15,6 +15,7 @@ from heptagram_backend.schema.numbers import natural
 from heptagram_backend.schema.place import Place
 from heptagram_backend.schema.regex import ANY, Node, PatternError, parse
 from heptagram_backend.schema.render import cost, counted, pattern, with_lengths
+from heptagram_backend.schema.rounds import require_distinct_rounds
 from heptagram_wire import errors as codes
 
 
@@ -74,6 +75,8 @@ def _language(schema: Mapping[str, Any], place: Place, budget: Budget) -> Node:
     if len(written) > limit:
         raise here.refuse(f"longer than {limit} characters", code=codes.TOO_LARGE)
     try:
-        return parse(written)
+        tree = parse(written)
+        require_distinct_rounds(tree)
+        return tree
     except PatternError as error:
         raise here.refuse(f"the pattern cannot be enforced: {error}") from None

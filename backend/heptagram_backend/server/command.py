@@ -17,13 +17,27 @@ from typing import Any, cast
 from heptagram_backend.checkpoint import EMBEDDED_PREFIX, resolve
 from heptagram_backend.errors import LaunchError, ReleaseError
 from heptagram_backend.server.arguments import ServeOptions, parse_arguments
+from heptagram_backend.server.control import ModelControl
 from heptagram_backend.server.launch import launch, models_of
 from heptagram_backend.server.log import failure_report, status_of
-from heptagram_backend.server.process import Address, ServerProcess
+from heptagram_backend.server.process import EXIT_TIMEOUT_S, Address, ServerProcess
 from heptagram_backend.server.progress import Progress
-from heptagram_backend.server.repository import Overrides, project_repository, releases_of, write_repository
+from heptagram_backend.server.pulse import Pulse
+from heptagram_backend.server.repository import (
+    Overrides,
+    context_that_fits,
+    project_repository,
+    releases_of,
+    write_repository,
+)
+from heptagram_backend.server.stubs import Stubs
+from heptagram_backend.server.watchdog import Watchdog
 
 _FRONT_MODEL = "chat"
+_LOOK_EVERY_S = 0.25
+_HELD_UP = (
+    f"stopping; what a dead process left unfinished may hold this up for {EXIT_TIMEOUT_S} s (Ctrl-C again ends it now)"
+)
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 
 
@@ -55,15 +69,16 @@ def serve(options: ServeOptions) -> int:
         progress.say("preparing")
         repository, threads = _prepare(options, progress)
         models = models_of(repository)
-        server = launch(repository, options.address, threads=threads)
+        server = launch(repository, options.address, threads=threads, report=lambda text: _say_alone(progress, text))
+        watchdog = Watchdog(Stubs(server.pid), ModelControl(server.address), report=_alarm)
         try:
             progress.say("loading models")
             server.wait_ready(models, on_line=lambda line: _follow(progress, line))
             progress.say("ready")
             progress.close()
-            return _demo(server.address) if options.demo else _serve(server, models)
+            return _demo(server.address) if options.demo else _serve(server, models, watchdog)
         finally:
-            progress.say("stopping")
+            progress.say(_HELD_UP if watchdog.deaths else "stopping")
             server.stop()
             progress.say("stopped")
 
@@ -87,12 +102,14 @@ def _own_repository(options: ServeOptions, progress: Progress) -> Path:
     """The project's repository, or a copy of it for another checkpoint or with other values."""
     source, overrides = project_repository(), options.overrides
     if options.model is not None:
-        overrides = Overrides(release={**_model(options.model, progress), **overrides.release}, engine=overrides.engine)
+        checkpoint = _resolve(options.model, progress)
+        release = {**_model(options.model, checkpoint), **overrides.release}
+        overrides = Overrides(release, {**context_that_fits(checkpoint), **overrides.engine})
     return write_repository(source, overrides) if overrides else source
 
 
-def _model(model: str, progress: Progress) -> dict[str, Any]:
-    """The values of a release that serves ``model``."""
+def _model(model: str, checkpoint: Path) -> dict[str, Any]:
+    """The values of a release that serves ``model``, resolved to the folder ``checkpoint``."""
     from heptagram_backend.tokenizer import CheckpointTokenizer  # takes a second, and only this needs it
 
     path = Path(model).expanduser().absolute()
@@ -100,7 +117,7 @@ def _model(model: str, progress: Progress) -> dict[str, Any]:
     return {
         "served_model_name": path.stem if path.suffix == ".gguf" else path.name,
         "checkpoint": model if embedded else str(path),
-        "vocabulary": CheckpointTokenizer(_resolve(model, progress)).vocabulary_hash,
+        "vocabulary": CheckpointTokenizer(checkpoint).vocabulary_hash,
     }
 
 
@@ -116,16 +133,33 @@ def _follow(progress: Progress, line: str) -> None:
         progress.say(status)
 
 
-def _serve(server: ServerProcess, models: Sequence[str]) -> int:
+def _alarm(text: str) -> None:
+    """Say what the watchdog does; it is not the answer to anything, so it has a time of its own."""
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+def _serve(server: ServerProcess, models: Sequence[str], watchdog: Watchdog) -> int:
     try:
         sys.stdout.write(_where(server) + (_first_request(server.address) if _FRONT_MODEL in models else ""))
         sys.stdout.write("\nCtrl-C stops the server.\n")
         sys.stdout.flush()
+        pulse = Pulse(server.address)
         while server.poll() is None:
-            time.sleep(0.2)
+            _check(server, pulse)
+            watchdog.look()
+            time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         return EXIT_OK
     raise LaunchError(f"tritonserver ended with status {server.poll()}\n{failure_report(server.log)}")
+
+
+def _check(server: ServerProcess, pulse: Pulse) -> None:
+    try:
+        pulse.check()
+    except LaunchError as error:
+        server.stop(timeout_s=0.0)
+        raise LaunchError(f"{error}\n{failure_report(server.log)}") from error
 
 
 def _where(server: ServerProcess) -> str:

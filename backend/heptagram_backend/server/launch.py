@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,15 +12,28 @@ from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.checks import check_install, check_ports
 from heptagram_backend.server.environment import server_environment
 from heptagram_backend.server.find import find_triton
+from heptagram_backend.server.leftovers import clear_leftovers
 from heptagram_backend.server.log import new_log
 from heptagram_backend.server.process import Address, ServerProcess
 from heptagram_backend.server.runtime import assemble
 
 
 def launch(
-    repository: Path, address: Address, *, threads: int = 1, variables: Mapping[str, str] | None = None
+    repository: Path,
+    address: Address,
+    *,
+    threads: int = 1,
+    variables: Mapping[str, str] | None = None,
+    report: Callable[[str], object] = str,
 ) -> ServerProcess:
-    """Start tritonserver on ``repository``; it is not ready yet. ``variables`` are added to its environment.
+    """Start tritonserver on ``repository``; it is not ready yet.
+
+    Args:
+        repository: a Triton model repository.
+        address: where the server listens.
+        threads: compute threads of each process.
+        variables: added to the environment of the server.
+        report: told in a line what a killed server left behind and is removed now.
 
     Raises:
         LaunchError: something is missing or does not fit; the message says what to do.
@@ -28,6 +41,7 @@ def launch(
     models_of(repository)
     install = find_triton()
     check_install(install)
+    clear_leftovers(report)
     check_ports(
         address.host,
         {"--grpc-port": address.grpc_port, "--http-port": address.http_port, "--metrics-port": address.metrics_port},

@@ -21,8 +21,8 @@ from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.find import TritonInstall
 from heptagram_backend.server.log import LogFollower, failure_report
 from heptagram_backend.server.runtime import Runtime
+from heptagram_backend.server.segments import Segments
 
-SHARED_MEMORY = Path("/dev/shm")
 EXIT_TIMEOUT_S = 30
 _POLL_S = 0.1
 _STACK_BYTES = 512 << 20
@@ -66,7 +66,7 @@ class ServerProcess:
     context manager, or call :meth:`stop`.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], *, address: Address, log: Path, segments: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], *, address: Address, log: Path, segments: Segments) -> None:
         self._process = process
         self._segments = segments
         self.address = address
@@ -84,9 +84,8 @@ class ServerProcess:
         environment: Mapping[str, str],
     ) -> Self:
         """Start the server on ``repository``, all models loaded; returns before it is ready."""
-        remove_abandoned_segments()
-        segments = f"heptagram-{os.getpid()}-{secrets.token_hex(4)}-"
-        command = [str(install.binary), *_options(runtime, repository, address, segments)]
+        segments = Segments()
+        command = [str(install.binary), *_options(runtime, repository, address, segments.prefix)]
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         parent = os.getpid()
@@ -106,6 +105,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
                 start_new_session=True,
+                pass_fds=(segments.lock,),
                 preexec_fn=die_with_parent,
             )
         return cls(process, address=address, log=log, segments=segments)
@@ -157,7 +157,7 @@ class ServerProcess:
         finally:
             with _signals_blocked():
                 _kill_group(self._process)
-                _remove_segments(self._segments)
+                self._segments.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -191,15 +191,10 @@ def is_ready(address: Address, model: str) -> bool:
         connection.close()
 
 
-def remove_abandoned_segments() -> None:
-    """Remove the shared-memory segments of launchers that were killed together with their servers."""
-    for path in SHARED_MEMORY.glob("heptagram-*"):
-        owner = path.name.split("-")[1]
-        if owner.isdecimal() and not Path("/proc", owner).exists():
-            path.unlink(missing_ok=True)
-
-
 def _options(runtime: Runtime, repository: Path, address: Address, segments: str) -> list[str]:
+    # No client of ours needs shared memory of the server's machine, and a region may be anybody's: the word that opens
+    # these calls is told to nobody.
+    closed = f"shared-memory:heptagram-closed={secrets.token_hex(16)}"
     return [
         f"--model-repository={repository}",
         "--model-control-mode=explicit",  # so that versions can be loaded and unloaded while it serves
@@ -215,6 +210,8 @@ def _options(runtime: Runtime, repository: Path, address: Address, segments: str
         f"--grpc-port={address.grpc_port}",
         f"--metrics-address={address.host}",
         f"--metrics-port={address.metrics_port}",
+        f"--http-restricted-api={closed}",
+        f"--grpc-restricted-protocol={closed}",
     ]
 
 
@@ -240,8 +237,3 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _remove_segments(prefix: str) -> None:
-    for path in SHARED_MEMORY.glob(f"{prefix}*"):
-        path.unlink(missing_ok=True)

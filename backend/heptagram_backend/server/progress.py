@@ -31,6 +31,13 @@ class Progress:
             self._stream.write(f"{line}\n")
         self._stream.flush()
 
+    def clear(self) -> None:
+        """Take the changing line away."""
+        if self._terminal and self._said is not None:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        self._said = None
+
     def close(self) -> None:
         """End the changing line."""
         if self._terminal and self._said is not None:

@@ -1,26 +1,30 @@
-"""Attention over slots: the rows of one sequence at a time, over that sequence's slot and its own key bucket.
+"""Attention over slots, plugged into transformers' own model code through its attention interface.
 
-So neither the number of sequences in a step nor their lengths can change the shape, and with it the rounding, of
-another one's attention.
+A forward flattens its sequences into one batch row [1, T]; linear layers see all T rows at once. Attention takes the
+rows of one sequence at a time, over that sequence's slot and its own key bucket. So neither the number of sequences in
+a step nor their lengths can change the shape, and with it the rounding, of another one's attention.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface
 
 from heptagram_backend.targets.slot_cache import SlotCache
+
+NAME: Final = "heptagram_slots"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """Rows of one sequence in a forward: ``first .. first + rows`` of T stand at ``position .. position + rows``.
 
-    ``keys`` is the bucket. ``bias`` [1, rows * group, keys - position] holds 0 where a row may look and -inf where it
-    may not; every key before ``position`` is seen.
+    ``bias`` [1, groups * rows, keys] holds 0 where a row may look and -inf where it may not; ``keys`` is the bucket.
     """
 
     slot: int
@@ -33,47 +37,57 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """All sequences of one forward, the cache that they write, and the keys that one sum runs over."""
+    """All sequences of one forward, the cache that they write, and the key bucket."""
 
     cache: SlotCache
     spans: tuple[Span, ...]
     tile: int
 
 
-def causal_bias(*, rows: int, keys: int, group: int, dtype: torch.dtype) -> Tensor:
-    """[1, rows * group, keys]: row ``r`` sees the keys ``0 .. r``; once for each query head of a group."""
-    bias = torch.full((rows, keys), -math.inf, dtype=dtype).triu_(1)
-    return bias.repeat_interleave(group, 0).unsqueeze(0)
+def causal_bias(*, position: int, rows: int, keys: int, groups: int, dtype: torch.dtype) -> Tensor:
+    """[1, groups * rows, keys]: row ``r`` sees the keys ``0 .. position + r``; once for each query head of a group."""
+    bias = torch.full((rows, keys), -math.inf, dtype=dtype).triu_(position + 1)
+    return bias.repeat(groups, 1).unsqueeze(0)
 
 
-def attend(spans: Spans, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def slot_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    spans: Spans,
+    **unused: Any,
+) -> tuple[Tensor, None]:
     """Write the new rows into the cache and attend.
 
     Args:
-        query: [T, H, D], rotated and scaled; key: [T, KVH, D], rotated; value: [T, KVH, D].
+        query: [1, H, T, D]; key, value: [1, KVH, T, D], rotated.
+        attention_mask: always None; no mask function is registered under our name, so transformers builds none.
 
     Returns:
-        [T, H * D].
+        [1, T, H, D].
     """
-    total, heads, head_dim = query.shape
+    assert attention_mask is None
+    assert unused.get("sliding_window") is None
+    heads, total, head_dim = query.shape[1:]
     kv_heads = key.shape[1]
-    group = heads // kv_heads
-    output = query.new_empty((total, kv_heads, group, head_dim))
-    query = query.reshape(total, kv_heads, group, head_dim)
+    output = query.new_empty((1, total, heads, head_dim))
     for span in spans.spans:
         rows = slice(span.first, span.first + span.rows)
         places = slice(span.position, span.position + span.rows)
-        keys, values = spans.cache.slot(layer, span.slot)
-        keys[:, :, places] = key[rows].permute(1, 2, 0)
-        values[:, places] = value[rows].transpose(0, 1)
+        keys, values = spans.cache.slot(module.layer_idx, span.slot)  # type: ignore[arg-type]
+        keys[:, :, places] = key[0, :, rows].transpose(1, 2)
+        values[:, places] = value[0, :, rows]
         # Query heads that share a key head stand below each other, so keys and values are never repeated.
-        grouped = query[rows].transpose(0, 1).reshape(kv_heads, -1, head_dim)
-        scores = torch.bmm(grouped, keys[:, :, : span.keys])
-        scores[:, :, span.position :] += span.bias
+        grouped = query[0, :, rows].reshape(kv_heads, -1, head_dim)
+        scores = torch.baddbmm(span.bias, grouped, keys[:, :, : span.keys], alpha=scaling)
         # The softmax accumulates in fp32 and rounds once.
         mixed = _mix(torch.softmax(scores, dim=-1), values, tile=spans.tile)
-        output[rows] = mixed.view(kv_heads, span.rows, group, head_dim).transpose(0, 1)
-    return output.view(total, -1)
+        output[0, rows] = mixed.view(heads, span.rows, head_dim).transpose(0, 1)
+    return output, None
 
 
 def _mix(weights: Tensor, values: Tensor, *, tile: int) -> Tensor:
@@ -88,3 +102,6 @@ def _mix(weights: Tensor, values: Tensor, *, tile: int) -> Tensor:
         keys = slice(first, first + tile)
         mixed = torch.baddbmm(mixed, weights[:, :, keys], values[:, keys])
     return mixed
+
+
+AttentionInterface.register(NAME, slot_attention)

@@ -46,18 +46,20 @@ class InvarianceReport:
         )
 
 
-def row_invariance(target: Target) -> InvarianceReport:
-    """Run every check on an idle target; all slots are overwritten. Contexts of up to 2,013 tokens, where they fit."""
+def row_invariance(target: Target, *, report: Callable[[str], object] = str) -> InvarianceReport:
+    """Run every check on an idle target; all slots are overwritten. Contexts of up to 2,013 tokens, where they fit.
+
+    ``report`` is told what is checked now; by default nobody is.
+    """
     room = target.max_model_len - 3 * ROWS
     if room < _SHORT[0]:
         raise ValueError(f"max_model_len: {target.max_model_len}; the self-test needs {_SHORT[0] + 3 * ROWS}")
     probe = _Probe(target)
-    return InvarianceReport(
-        tuple(
-            Check(name, max(check(probe, length) for length in lengths if length <= room))
-            for name, (check, lengths) in _CHECKS.items()
-        )
-    )
+    checks = []
+    for number, (name, (check, lengths)) in enumerate(_CHECKS.items(), start=1):
+        report(f"{name} ({number} of {len(_CHECKS)})")
+        checks.append(Check(name, max(check(probe, length) for length in lengths if length <= room)))
+    return InvarianceReport(tuple(checks))
 
 
 class _Probe:

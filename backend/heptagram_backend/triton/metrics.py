@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,7 +34,9 @@ class EngineMetrics:
     """Publishes snapshots. Only what changed is sent: each update costs a message to the server process."""
 
     def __init__(self, *, model: str, version: str) -> None:
-        labels = {"model": model, "version": version}
+        # subtle: a version that is loaded again overlaps with itself. Two metrics of one name with the same labels are
+        # one inside tritonserver (2.51): the first that closes frees it under the other, and corrupts its memory.
+        labels = {"model": model, "version": version, "pid": str(os.getpid())}
         # A family must outlive its metrics, so both are kept.
         self._families: dict[str, Any] = {}
         self._metrics: dict[str, Any] = {}

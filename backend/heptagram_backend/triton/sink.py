@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 
 from heptagram_backend.errors import HeptagramError
 from heptagram_backend.triton.render import Renderer
-from heptagram_backend.triton.status import failure_error, triton_error
+from heptagram_backend.triton.status import contained, failure_error, triton_error
 from heptagram_backend.triton.tensors import text_tensor
 from heptagram_wire import tensors as names
 from heptagram_wire.events import Event, Failure, Ping, Start
@@ -49,7 +49,15 @@ class ResponseSink:
                 if not final:
                     return
                 events = self._held
-            self._deliver(self._response(events), final=final)
+            try:
+                response = self._response(events)
+            except Exception as error:  # the engine's thread and the other requests go on
+                fault = contained(error, where="generate")
+                if not final:  # an error without FINAL leaks the ensemble's request: the watcher ends it instead
+                    self._broken = True
+                    return
+                response = pb_utils.InferenceResponse(error=triton_error(fault))
+            self._deliver(response, final=final)
         if final:
             self._closed()
 

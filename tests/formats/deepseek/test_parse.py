@@ -13,7 +13,7 @@ from heptagram_backend.detokenize import Detokenizer
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.base import CallArguments, CallBegin, OutputParser, Parsed, Reasoning, Text
 from heptagram_backend.formats.deepseek_v4.markup import DSML, V4, V4_1, Dsml
-from heptagram_backend.generation import OutputSpec
+from heptagram_backend.generation import Markup, OutputSpec
 from tests.formats.deepseek.tokenizers import tokenizer
 from tests.formats.samples import call, merged, parse
 
@@ -206,3 +206,13 @@ def test_random_chunks_change_nothing(pieces: list[str], data: st.DataObject | N
         if data is not None:
             cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=8)) | {0, len(text)})
             assert parse(parser(reasoning=reasoning), *(text[a:b] for a, b in pairwise(cuts))) == whole
+
+
+@pytest.mark.parametrize(("markup", "shown"), [("calls", False), ("guarded", False), ("free", True)])
+@pytest.mark.parametrize("name", VERSIONS)
+def test_markup_of_a_call_that_was_cut_is_not_told_as_text(name: str, markup: Markup, shown: bool) -> None:
+    text = f"\n\n{VERSIONS[name].block_begin}\n{VERSIONS[name].invoke_begin}sh"
+    reader = load_format(name).parser(OutputSpec(name, parse_calls=True, markup=markup))
+    pieces = [*reader.feed(text), *reader.flush("length")]
+    told = "".join(piece.text for piece in pieces if isinstance(piece, Text))
+    assert told.strip() == (text.strip() if shown else "")

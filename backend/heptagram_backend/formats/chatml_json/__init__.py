@@ -39,4 +39,4 @@ class ChatMLJson:
         return constraints(request)
 
     def parser(self, output: OutputSpec) -> OutputParser:
-        return CallParser() if output.parse_calls else PlainParser()
+        return CallParser(output.markup) if output.parse_calls else PlainParser()

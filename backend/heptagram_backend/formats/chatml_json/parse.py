@@ -19,6 +19,7 @@ from typing import Final, Literal
 from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, Parsed, Text
 from heptagram_backend.formats.chatml_json.markup import CALL_BEGIN, CALL_END
 from heptagram_backend.formats.json_scanner import JsonScanner
+from heptagram_backend.generation import Markup
 from heptagram_wire.events import FinishReason
 
 _BLANK: Final = " \t\n\r"
@@ -36,9 +37,13 @@ class PlainParser:
 
 
 class CallParser:
-    """Text and calls in any order; blanks directly behind a call are swallowed unless text follows them."""
+    """Text and calls in any order; blanks directly behind a call are swallowed unless text follows them.
 
-    def __init__(self) -> None:
+    ``markup`` decides what becomes of a call that was cut before its name was known, and of half a tag.
+    """
+
+    def __init__(self, markup: Markup = "free") -> None:
+        self._markup = markup
         self._held = ""  # text that may yet be blanks between calls or the start of a tag
         self._behind_call = False
         self._call: _CallReader | None = None
@@ -56,7 +61,9 @@ class CallParser:
         held, self._held = self._held, ""
         call, self._call = self._call, None
         if call is not None:
-            return [] if call.begun else [Text(call.raw)]
+            return [] if call.begun or self._markup != "free" else [Text(call.raw)]
+        if self._markup == "calls":
+            return []
         if self._behind_call:
             held = held if held.strip(_BLANK) else ""
         return [Text(held)] if held else []

@@ -60,5 +60,8 @@ class DsmlFormat:
 
     def parser(self, output: OutputSpec) -> OutputParser:
         return DsmlParser(
-            self.dialect.dsml, parse_calls=output.parse_calls, starts_in_reasoning=output.starts_in_reasoning
+            self.dialect.dsml,
+            parse_calls=output.parse_calls,
+            starts_in_reasoning=output.starts_in_reasoning,
+            markup=output.markup,
         )

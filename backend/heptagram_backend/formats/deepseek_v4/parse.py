@@ -20,6 +20,7 @@ from typing import Final, Literal
 from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, Parsed, Reasoning, Text
 from heptagram_backend.formats.deepseek_v4.markup import BEFORE_BLOCK, THINK_END, Dsml
 from heptagram_backend.formats.json_scanner import JsonScanner
+from heptagram_backend.generation import Markup
 from heptagram_wire.events import FinishReason
 
 _BLANK: Final = " \t\r\n"
@@ -47,8 +48,9 @@ class DsmlParser:
         starts_in_reasoning: the text begins inside the reasoning, which ``</think>`` ends.
     """
 
-    def __init__(self, dsml: Dsml, *, parse_calls: bool, starts_in_reasoning: bool) -> None:
+    def __init__(self, dsml: Dsml, *, parse_calls: bool, starts_in_reasoning: bool, markup: Markup = "free") -> None:
         self._dsml = dsml
+        self._markup = markup
         self._parse_calls = parse_calls
         self._at = _At.REASONING if starts_in_reasoning else _At.TEXT
         self._text = ""  # not read yet
@@ -72,9 +74,11 @@ class DsmlParser:
         match self._at:
             case _At.REASONING:
                 self._give(Reasoning(rest))
-            case _At.TEXT:
+            case _At.TEXT if self._markup != "calls":
                 self._give(Text(rest))
-            case _ if not self._begun and (self._raw + rest).strip(_BLANK):
+            case _At.TEXT:
+                pass  # half of an opening tag
+            case _ if self._markup == "free" and not self._begun and (self._raw + rest).strip(_BLANK):
                 self._give(Text(self._raw + rest))
         return self._taken()
 

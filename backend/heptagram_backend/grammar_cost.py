@@ -1,0 +1,48 @@
+"""What a mask of a caller's grammar costs, tried before any request runs under it. No grammar library.
+
+A grammar that can be read in many ways makes a mask take seconds, and while it is made every request waits.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+
+from heptagram_backend.constraint import Grammar
+from heptagram_backend.errors import RequestError
+from heptagram_wire import errors as codes
+
+_STEPS: Final = 24
+_LIMIT_S: Final = 0.25  # of processor time, so that a busy machine refuses no more than an idle one
+
+
+def require_affordable(grammar: Grammar, *, width: int, ends: Collection[int]) -> None:
+    """Walk at random through ``grammar``, which is at its start, and time its masks.
+
+    Args:
+        grammar: a matcher of the caller's grammar; it is advanced.
+        width: V, the width of a mask in tokens.
+        ends: the stop tokens, which are not taken.
+
+    Raises:
+        RequestError: ``too_large``, one mask took longer than 250 ms.
+    """
+    choose = random.Random(0)
+    row = np.zeros(-(-width // 32), np.int32)
+    for _ in range(_STEPS):
+        began = time.thread_time()
+        limited = grammar.fill(row)
+        if time.thread_time() - began > _LIMIT_S:
+            raise RequestError(
+                "the grammar can be read in too many ways, one step of it takes longer than a model's; write it so "
+                "that each part ends where the next begins",
+                code=codes.TOO_LARGE,
+            )
+        allowed = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")) if limited else np.arange(width)
+        allowed = np.setdiff1d(allowed, list(ends))
+        if not len(allowed) or not grammar.accept(int(choose.choice(allowed))):
+            return

@@ -1,0 +1,71 @@
+"""Triton's model control over HTTP: which versions are ready, unload, load."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any
+
+from heptagram_backend.errors import HeptagramError
+from heptagram_backend.server.process import Address
+
+
+class ControlError(HeptagramError):
+    """Triton refused, or does not answer; the message is its own."""
+
+
+class ModelControl:
+    """One server's model repository."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    def ready_versions(self, model: str) -> set[str]:
+        """The versions of ``model`` of which Triton says that they are ready, whether or not it is true.
+
+        Raises:
+            ControlError: the server does not answer.
+        """
+        index: list[dict[str, str]] = json.loads(self._post("index", timeout_s=10))
+        return {
+            entry["version"] for entry in index if entry["name"] == model and entry.get("state", "").upper() == "READY"
+        }
+
+    def unload(self, model: str) -> None:
+        """Start to unload: requests that come from now on are refused, ensembles over the model go too.
+
+        Raises:
+            ControlError: see above.
+        """
+        self._post(f"models/{model}/unload", timeout_s=60)
+
+    def load(self, model: str, *, timeout_s: float = 900.0) -> None:
+        """Load, and wait until the model is ready; ensembles over it come back by themselves.
+
+        Raises:
+            ControlError: see above.
+        """
+        self._post(f"models/{model}/load", timeout_s=timeout_s)
+
+    def _post(self, path: str, *, timeout_s: float) -> bytes:
+        address = self._address
+        connection = http.client.HTTPConnection(address.reachable_host, address.http_port, timeout=timeout_s)
+        try:
+            connection.request("POST", f"/v2/repository/{path}", "{}")
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise ControlError(f"tritonserver does not answer: {error}") from error
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise ControlError(_reason(body))
+        return body
+
+
+def _reason(body: bytes) -> str:
+    try:
+        told: Any = json.loads(body)
+        return str(told["error"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode("utf-8", "replace")

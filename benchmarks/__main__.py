@@ -1,0 +1,108 @@
+"""``python -m benchmarks [--quick] [--only SUITE ...]``: the suites on the embedded model, as tables and as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported; see engines/__init__.py
+
+from benchmarks import machine
+
+if TYPE_CHECKING:
+    from benchmarks.steps import Suite
+
+OUTPUT: Final = Path("bench-results")
+_MAX_TOKENS: Final = 96
+_QUICK_TOKENS: Final = 48
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few prompts and rounds: some five minutes on two cores")
+    parser.add_argument(
+        "--only", nargs="+", choices=SUITES, default=list(SUITES), metavar="SUITE", help=", ".join(SUITES)
+    )
+    parser.add_argument("--threads", type=int, default=1, help="compute threads (default 1)")
+    parser.add_argument("--output", type=Path, default=OUTPUT / "bench.json", help=f"default {OUTPUT}/bench.json")
+    options = parser.parse_args(argv)
+    os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
+    where = machine.describe()
+    print(machine.headline(where), flush=True)
+    results = {}
+    for suite in run(options.only, quick=options.quick, threads=options.threads):
+        print(f"\n## {suite.title}\n\n{suite.text}", flush=True)
+        results[suite.title] = suite.data
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps({"machine": where, "suites": results}, indent=1), encoding="utf-8")
+    print(f"\n{options.output}")
+    return 0
+
+
+def run(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Suite]:
+    """The suites called ``names``, each as soon as it is done."""
+    from benchmarks.bench_engine import BenchEngine
+    from benchmarks.workload import prepared
+
+    engine = BenchEngine(threads=threads)
+    requests = prepared(engine.preprocessor, 8, max_tokens=_QUICK_TOKENS if quick else _MAX_TOKENS)
+    try:
+        for name in names:
+            yield SUITES[name](engine, requests, quick)
+    finally:
+        engine.close()
+
+
+def _masks(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
+    from benchmarks.steps import masks
+
+    return masks(engine, requests)
+
+
+def _strict(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
+    from benchmarks.steps import strict_against_ordinary
+
+    return strict_against_ordinary(engine, requests[: 2 if quick else 8], 2 if quick else 5)
+
+
+def _drafters(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
+    from benchmarks.steps import drafters
+
+    return drafters(engine, requests[: 2 if quick else 8], 2 if quick else 5)
+
+
+def _batches(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
+    from benchmarks.steps import batches
+
+    return batches(engine, requests, 1 if quick else 5, warm_up=not quick)
+
+
+def _ensemble(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
+    from benchmarks.served import ensemble_against_engine
+    from benchmarks.workload import tool_calls
+
+    return ensemble_against_engine(tool_calls(1 if quick else 4, max_tokens=_MAX_TOKENS), 3 if quick else 9)
+
+
+if TYPE_CHECKING:
+    from benchmarks.bench_engine import BenchEngine
+    from heptagram_backend.generation import GenerationRequest
+
+    Requests = Sequence[GenerationRequest]
+
+# `masks` comes first: it needs an engine that has seen nothing.
+SUITES: Final[Mapping[str, Callable[[BenchEngine, Requests, bool], Suite]]] = {
+    "masks": _masks,
+    "strict": _strict,
+    "drafters": _drafters,
+    "batches": _batches,
+    "ensemble": _ensemble,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""One short run of each suite on the embedded model: the arms agree on the tokens, and the tables hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.bench_engine import BenchEngine
+from benchmarks.steps import batches, drafters, masks, strict_against_ordinary
+from benchmarks.workload import prepared
+from heptagram_backend.generation import GenerationRequest
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[BenchEngine]:
+    engine = BenchEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def requests(engine: BenchEngine) -> list[GenerationRequest]:
+    return prepared(engine.preprocessor, 8, max_tokens=24)
+
+
+def test_strict_and_ordinary_emit_the_same(engine: BenchEngine, requests: list[GenerationRequest]) -> None:
+    suite = strict_against_ordinary(engine, requests[:1], 1)
+    generated = {run[0]["generated"] for run in suite.data["runs"].values()}
+    assert len(generated) == 1
+    assert suite.data["ratios"]["strict, K7 over strict, K0"][1] > 1.5
+
+
+def test_forced_drafts_take_fewer_steps(engine: BenchEngine, requests: list[GenerationRequest]) -> None:
+    runs = drafters(engine, requests[:1], 1).data["runs"]
+    assert runs["none"][0]["tokens_per_step"] == 1
+    assert runs["auto"][0]["tokens_per_step"] >= runs["grammar_forced"][0]["tokens_per_step"] > 1
+
+
+def test_batches_and_masks(engine: BenchEngine, requests: list[GenerationRequest]) -> None:
+    assert "batch 8, strict, K7 over batch 8, strict, K0" in batches(engine, requests, 1).text
+    assert masks(engine, requests[:1]).data["again"]["mask_bytes_per_step"] == 0
