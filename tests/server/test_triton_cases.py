@@ -6,7 +6,6 @@ Each test names the public report. The inputs are made here.
 from __future__ import annotations
 
 import json
-import queue
 import socket
 import struct
 import time
@@ -205,42 +204,3 @@ def test_shared_memory_is_closed_to_clients(server: Served) -> None:
     with server.stream(tensor) as stream:
         [received] = stream.rest()
     assert "Unable to find shared memory region" in (received.error or "")
-
-
-@pytest.mark.parametrize("kind", ["unary", "stream"])
-def test_client_timeouts_that_race_with_the_end(server: Served, kind: str) -> None:
-    """triton-inference-server/server issues 7368 and 8034: the gRPC front crashed. The last test, for what may leak."""
-    call = unary if kind == "unary" else stream
-    with ThreadPoolExecutor(16) as pool:
-        ends = set(pool.map(lambda number: call(server, (0.001, 0.01, 0.05, 0.2)[number % 4]), range(120)))
-    assert ends <= {"answered", "StatusCode.DEADLINE_EXCEEDED"}
-
-
-def unary(server: Served, timeout_s: float) -> str:
-    with triton.InferenceServerClient(server.grpc_url) as client:
-        try:
-            client.infer(names.PREPROCESS, [text_input(names.REQUEST, ONE)], client_timeout=timeout_s)
-        except InferenceServerException as error:
-            return str(error.status())
-    return "answered"
-
-
-def stream(server: Served, timeout_s: float) -> str:
-    """About 50 ms of text on a gRPC stream that the client's library ends after ``timeout_s``."""
-    answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
-    client = triton.InferenceServerClient(server.grpc_url)
-    request = Script(deltas=4, step_ms=10).to_json()
-    try:
-        client.start_stream(lambda result, error: answers.put((result, error)), stream_timeout=timeout_s)
-        client.async_stream_infer(names.CHAT, [text_input(names.REQUEST, request)], enable_empty_final_response=True)
-        while True:
-            result, error = answers.get(timeout=30)
-            if error is not None:
-                return str(error.status())
-            if result.get_response().parameters["triton_final_response"].bool_param:
-                return "answered"
-    except InferenceServerException:  # the time was over before the request was sent
-        return "StatusCode.DEADLINE_EXCEEDED"
-    finally:
-        client.stop_stream()
-        client.close()
