@@ -1,7 +1,8 @@
 """Client timeouts that race with the end of a request: triton-inference-server/server issues 7368 and 8034.
 
-Tritonserver's gRPC front reads freed memory there and now and then dies of it (2.51: once in some ten runs here). That is
-Triton's own fault, told in docs/triton.md, and the run counts as an expected failure. Whatever else goes wrong is ours.
+Tritonserver's gRPC front reads freed memory there and now and then dies of it (2.51: once in some ten runs here). That
+is Triton's own fault, told in docs/triton.md, and the run counts as an expected failure. Whatever else goes wrong is
+ours.
 """
 
 from __future__ import annotations
