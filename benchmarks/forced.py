@@ -8,18 +8,19 @@ import torch
 from torch import Tensor
 
 from heptagram_backend.targets.base import Target
+from heptagram_backend.targets.wrapped import WrappedTarget
 
 _SURE = 1e4
 
 
-class TeacherForced:
+class TeacherForced(WrappedTarget):
     """``inner`` with all its work, but in each slot the next token after position ``p`` is ``script[p + 1]``.
 
     Implements :class:`heptagram_backend.targets.base.Target`. A slot without a script is left as it is.
     """
 
     def __init__(self, inner: Target) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._scripts: dict[int, Sequence[int]] = {}
 
     def teach(self, slot: int, tokens: Sequence[int]) -> None:
@@ -28,25 +29,6 @@ class TeacherForced:
 
     def unteach(self) -> None:
         self._scripts.clear()
-
-    @property
-    def vocab_size(self) -> int:
-        return self._inner.vocab_size
-
-    @property
-    def num_slots(self) -> int:
-        return self._inner.num_slots
-
-    @property
-    def max_model_len(self) -> int:
-        return self._inner.max_model_len
-
-    @property
-    def prefill_chunk(self) -> int:
-        return self._inner.prefill_chunk
-
-    def prefill(self, *, slot: int, start: int, token_ids: Sequence[int]) -> None:
-        self._inner.prefill(slot=slot, start=start, token_ids=token_ids)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, positions: Tensor, slots: Tensor) -> Tensor:

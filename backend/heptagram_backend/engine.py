@@ -113,10 +113,9 @@ class K7Engine:
 
     def snapshot(self) -> EngineSnapshot:
         stats = self._stats
-        running = self._scheduler.running
         return EngineSnapshot(
-            running=running,
-            waiting=len(self._live) - running,
+            running=self._scheduler.running,
+            waiting=self._scheduler.waiting + len(self._inbox),
             slots_used=self._scheduler.slots.used,
             slots_total=self._scheduler.slots.total,
             live_matchers=self._grammars.live,

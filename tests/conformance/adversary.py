@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from heptagram_backend.targets.base import Target
 from heptagram_backend.targets.transformers_target import TransformersTarget
+from heptagram_backend.targets.wrapped import WrappedTarget
 from heptagram_kernels.layout import ROWS
 
 # The model's logits and the noise have a standard deviation of about 1 each. Inside a string the best of some 40,000
@@ -32,7 +33,7 @@ _STRUCTURE: Final = frozenset(b'"{}[], \n')
 _CORNERS: Final = frozenset(b"\\</>:")
 
 
-class Adversary:
+class Adversary(WrappedTarget):
     """``inner`` with ``pull`` [V] and one of 127 rows of noise added to its logits. Implements ``Target``.
 
     Position and token choose the noise, so the same request still gets the same tokens in any company.
@@ -40,27 +41,8 @@ class Adversary:
 
     def __init__(self, inner: Target, pull: Tensor, *, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        self._inner = inner
+        super().__init__(inner)
         self._shift = torch.randn((_NOISE_ROWS, inner.vocab_size), generator=generator) + pull
-
-    @property
-    def vocab_size(self) -> int:
-        return self._inner.vocab_size
-
-    @property
-    def num_slots(self) -> int:
-        return self._inner.num_slots
-
-    @property
-    def max_model_len(self) -> int:
-        return self._inner.max_model_len
-
-    @property
-    def prefill_chunk(self) -> int:
-        return self._inner.prefill_chunk
-
-    def prefill(self, *, slot: int, start: int, token_ids: Sequence[int]) -> None:
-        self._inner.prefill(slot=slot, start=start, token_ids=token_ids)
 
     def forward(self, token_ids: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
         places = ((positions.unsqueeze(1) + torch.arange(ROWS)) * 37 + token_ids * 5) % _NOISE_ROWS
