@@ -54,6 +54,11 @@ SPLIT_STRING: Final = {
     "basic_rest": rf'("" | {_PLAIN} basic_rest | "\\" basic_escape basic_rest){_BEHIND}',
 }
 
+_CONTAINERS: Final = {
+    "basic_array": '"[" ("" | basic_any (", " basic_any){{0, {}}}) "]"',
+    "basic_object": '"{{" ("" | basic_string ": " basic_any (", " basic_string ": " basic_any){{0, {}}}) "}}"',
+}
+
 _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
 _CLASS: Final = r"\[(?:[^\]\\]|\\.)*\]"
 _NAME: Final = r"[\w.-]+"
@@ -87,6 +92,11 @@ def literal(text: str) -> str:
     """``text`` as a terminal."""
     plain = (char if char.isascii() and char.isprintable() and char not in '"\\' else None for char in text)
     return '"' + "".join(char or rf"\U{ord(text[place]):08x}" for place, char in enumerate(plain)) + '"'
+
+
+def containers(items: int) -> Rules:
+    """The rules of arrays and objects of any kind, with at most ``items`` items."""
+    return {name: body.format(items - 1) for name, body in _CONTAINERS.items()}
 
 
 def renamed(body: str, name: Callable[[str], str]) -> str:

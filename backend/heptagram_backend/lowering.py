@@ -12,7 +12,8 @@ Four nodes are ours; what holds one of them must be plain grammar in all its par
   ``min_chars`` to ``max_chars`` characters, or of about ``max_tokens`` tokens at most;
 - ``ebnf``: rules, one a line, the first of them ``root``.
 
-``max_string_tokens`` of a ``json_schema`` bounds the strings of the JSON that have no length of their own.
+``max_string_tokens`` of a ``json_schema`` bounds the strings of the JSON that have no length of their own, and
+``max_items`` the arrays and objects within values of any kind.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heptagram_backend.arrangement import ANY_ORDER, any_order, in_order
-from heptagram_backend.ebnf import SPLIT_STRING, STRING_INSIDE, Rules, literal, read, renamed, write
+from heptagram_backend.ebnf import SPLIT_STRING, STRING_INSIDE, Rules, containers, literal, read, renamed, write
 from heptagram_backend.errors import EngineError
 from heptagram_backend.raw_text import text_without
 
@@ -52,7 +53,7 @@ class _Part:
 
     def __init__(self, json_grammar: JsonGrammar) -> None:
         self.rules: dict[str, str] = {}
-        self.replaced: Rules = {}  # rules of JSON that are written in another way
+        self.replaced: dict[str, str] = {}  # rules of JSON that are written in another way
         self.budgets: dict[str, str] = {}  # what a rule may use up, such as max_tokens=9
         self._json_grammar = json_grammar
         self._shared: dict[str, str] = {}  # root rule by what it was made of
@@ -64,7 +65,7 @@ class _Part:
             case {"type": "const_string", "value": str(value)}:
                 return literal(value)
             case {"type": "json_schema", "json_schema": schema, **more} if more.get("style", "json") == "json":
-                return self._schema(json.dumps(schema), node.get("max_string_tokens"))
+                return self._schema(json.dumps(schema), node.get("max_string_tokens"), node.get("max_items"))
             case {"type": "sequence", "elements": list(elements)}:
                 return self._joined(elements, " ")
             case {"type": "or", "elements": list(elements)}:
@@ -134,11 +135,13 @@ class _Part:
         several = name if stop_after_first else f"({name} ({literal(separator)} {name})*)"
         return several if at_least_one else f'("" | {several})'
 
-    def _schema(self, schema: str, string_tokens: int | None) -> str:
+    def _schema(self, schema: str, string_tokens: int | None, items: int | None) -> str:
         name = self._once(schema, "schema", lambda: self._add(self._json_grammar(schema)))
         if string_tokens is not None and "basic_string" in self.rules:
-            self.replaced = SPLIT_STRING
+            self.replaced |= SPLIT_STRING
             self.budgets[STRING_INSIDE] = f"max_tokens={string_tokens}"
+        if items is not None:
+            self.replaced |= {name: body for name, body in containers(items).items() if name in self.rules}
         return name
 
     def _add(self, rules: Rules) -> str:

@@ -12,6 +12,7 @@ from heptagram_backend.conversation import ChatRequest
 from heptagram_backend.errors import ReleaseError, RequestError
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.base import Constraints, PromptEncoding
+from heptagram_backend.formats.json_value import bounded
 from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, Markup, OutputSpec
 from heptagram_backend.release import Release
 from heptagram_backend.requests import RequestLimits, enforce, parse_chat_request
@@ -37,7 +38,7 @@ class Preprocessor:
     def __init__(self, release: Release, checkpoint: Path, limits: RequestLimits | None = None) -> None:
         self._release = release
         self._limits = limits or RequestLimits()
-        self._format = load_format(release.format)
+        self._format = load_format(release.format, release.answer)
         self._tokenizer = CheckpointTokenizer(checkpoint)
         self._format.check(self._tokenizer)
         self._tokenizer.warm_up()
@@ -83,7 +84,7 @@ class Preprocessor:
             output=OutputSpec(format=self._release.format),
             model=self._release.served_model_name,
             max_tokens=min(request.max_tokens, self._room(ids, names.TEXT_INPUT)),
-            constraint=request.constraint,
+            constraint=None if request.constraint is None else bounded(request.constraint, self._release.answer),
             stream=request.stream,
             return_token_ids=request.stream and request.num_output_tokens,  # to count those of each response
             completion=output,

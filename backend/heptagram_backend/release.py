@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from heptagram_backend.errors import ReleaseError
+from heptagram_backend.formats.base import AnswerBounds
 
 FILE_NAME = "release.yaml"
 
@@ -45,6 +46,7 @@ class Release:
 
     ``checkpoint`` is a folder in Hugging Face layout, or ``embedded:NAME`` for a model that a package ships.
     ``vocabulary`` is the hash of the tokenizer; preprocess and generate of one rollout must agree on it.
+    ``answer`` bounds what a constrained answer's schema leaves open.
     ``k7_layout`` is the argument layout that the version was written for; load compares it with the installed one.
     """
 
@@ -54,6 +56,7 @@ class Release:
     default_max_tokens: int = 2048
     vocabulary: str | None = None
     k7_layout: tuple[str, ...] = ()
+    answer: AnswerBounds = field(default_factory=AnswerBounds)
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     @classmethod
@@ -76,10 +79,16 @@ class Release:
             raise ReleaseError(f"{where}: must be a mapping")
         values = dict(data)
         try:
-            engine = EngineOptions(**(values.pop("engine", None) or {}))
+            engine = EngineOptions(**_section(values, "engine", where))
+            answer = AnswerBounds(**_section(values, "answer", where))
             layout = tuple(values.pop("k7_layout", None) or ())
-            return cls(engine=engine, k7_layout=layout, **values)
+            return cls(answer=answer, engine=engine, k7_layout=layout, **values)
         except TypeError as error:
-            raise ReleaseError(
-                f"{where}: {str(error).removeprefix('Release.').removeprefix('EngineOptions.')}"
-            ) from error
+            raise ReleaseError(f"{where}: {str(error).partition('.')[2] or error}") from error
+
+
+def _section(values: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    section = values.pop(name, None) or {}
+    if not isinstance(section, dict):
+        raise ReleaseError(f"{where}: {name}: must be a mapping")
+    return section

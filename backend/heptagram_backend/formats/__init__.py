@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import cast
 
 from heptagram_backend.errors import ReleaseError
-from heptagram_backend.formats.base import Format
+from heptagram_backend.formats.base import AnswerBounds, Format
 
 FORMATS: dict[str, str] = {
     "chatml_json": "heptagram_backend.formats.chatml_json:ChatMLJson",
@@ -16,8 +16,8 @@ FORMATS: dict[str, str] = {
 }
 
 
-def load_format(name: str) -> Format:
-    """Make the format ``name``.
+def load_format(name: str, bounds: AnswerBounds | None = None) -> Format:
+    """Make the format ``name``; ``bounds`` hold for what it constrains.
 
     Raises:
         ReleaseError: no such format.
@@ -25,4 +25,4 @@ def load_format(name: str) -> Format:
     if name not in FORMATS:
         raise ReleaseError(f"format: there is no {name!r}; known are {', '.join(sorted(FORMATS))}")
     module, _, attribute = FORMATS[name].partition(":")
-    return cast(Format, getattr(import_module(module), attribute)())
+    return cast(Format, getattr(import_module(module), attribute)(bounds))

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.conversation import ChatRequest, Conventions
+from heptagram_backend.errors import ReleaseError
 from heptagram_backend.generation import OutputSpec, Trigger
 from heptagram_wire.events import FinishReason
 
@@ -70,13 +71,20 @@ class PromptEncoding:
 
 @dataclass(frozen=True, slots=True)
 class AnswerBounds:
-    """What ends a constrained answer whose schema has no bound of its own.
+    """What ends the values of a constrained answer whose schema has no bound of its own.
 
-    ``string_tokens`` bounds one string in about that many tokens, ``array_items`` an array without ``maxItems``.
+    ``string_tokens`` bounds one string in about that many tokens, ``array_items`` an array without ``maxItems`` and a
+    map without ``maxProperties``. Text and reasoning outside of calls are bounded by ``max_tokens`` alone.
     """
 
     string_tokens: int = 8_192
     array_items: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("string_tokens", "array_items"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ReleaseError(f"answer.{name}: must be a whole number of at least 1, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,8 @@ class Constraints:
 
 
 class Format(Protocol):
-    """One model family. Chosen by name in ``release.yaml``, never by guessing."""
+    """One model family. Chosen by name in ``release.yaml``, never by guessing. It is made with the bounds of the
+    release; reading an answer back needs none."""
 
     name: str
     conventions: Conventions

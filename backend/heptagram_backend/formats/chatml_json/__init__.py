@@ -6,7 +6,7 @@ Used for SmolLM2 and for every checkpoint whose template knows only roles and co
 from __future__ import annotations
 
 from heptagram_backend.conversation import ChatRequest, Conventions
-from heptagram_backend.formats.base import ChatTokenizer, Constraints, OutputParser, PromptEncoding
+from heptagram_backend.formats.base import AnswerBounds, ChatTokenizer, Constraints, OutputParser, PromptEncoding
 from heptagram_backend.formats.chatml_json.encode import RenderedMessage, render_messages
 from heptagram_backend.formats.chatml_json.markup import Guard
 from heptagram_backend.formats.chatml_json.parse import CallParser, PlainParser
@@ -23,6 +23,9 @@ class ChatMLJson:
     markers = None
     conventions = Conventions()
 
+    def __init__(self, bounds: AnswerBounds | None = None) -> None:
+        self._bounds = bounds or AnswerBounds()
+
     def check(self, tokenizer: ChatTokenizer) -> None:  # the template is found missing where it is used
         del tokenizer
 
@@ -36,7 +39,7 @@ class ChatMLJson:
         return render_messages(request, guarded)
 
     def constrain(self, request: ChatRequest) -> Constraints:
-        return constraints(request)
+        return constraints(request, self._bounds)
 
     def parser(self, output: OutputSpec) -> OutputParser:
         return CallParser(output.markup) if output.parse_calls else PlainParser()

@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.conversation import ChatRequest, Tool
-from heptagram_backend.formats.base import Constraints
+from heptagram_backend.formats.base import AnswerBounds, Constraints
 from heptagram_backend.formats.chatml_json.markup import (
     AFTER_ARGUMENTS,
     BEFORE_ARGUMENTS,
@@ -28,79 +27,65 @@ from heptagram_backend.formats.chatml_json.markup import (
     CALL_BEGIN,
     quoted,
 )
+from heptagram_backend.formats.json_value import Node, json_node, tag_spec
 from heptagram_backend.generation import Trigger
 
-Node = dict[str, Any]
-
 _TEXT: Final[Node] = {"type": "any_text", "excludes": [CALL_BEGIN]}
-_ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
+_ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": {}}
 
 
-def constraints(request: ChatRequest) -> Constraints:
+def constraints(request: ChatRequest, bounds: AnswerBounds) -> Constraints:
     """Build what holds while the answer is generated."""
     tools = request.callable_tools
+    response = None if request.response_format is None else json_node(request.response_format.schema, bounds)
     if not tools or request.tool_choice.mode == "none":
-        return _without_calls(request)
-    calls = _calls(tools, parallel=request.parallel_tool_calls)
+        text = response or (_TEXT if request.tools else None)
+        return Constraints(None if text is None else tag_spec(text))
+    calls = _calls(tools, bounds, parallel=request.parallel_tool_calls)
     # A finished call is validated against the caller's own schema; what the walker made of it is for the grammar.
     schemas = {tool.name: tool.parameters for tool in tools if tool.enforced is not None}
     if request.tool_choice.mode == "required":
-        return Constraints(_spec(calls), schemas=schemas)
-    if request.response_format is not None:
-        answer: Node = {"type": "or", "elements": [_json(request.response_format.schema), calls]}
-        return Constraints(_spec(answer), schemas=schemas)
+        return Constraints(tag_spec(calls), schemas=schemas)
+    if response is not None:
+        return Constraints(tag_spec({"type": "or", "elements": [response, calls]}), schemas=schemas)
     if schemas:
         optional: Node = {"type": "optional", "content": calls}
-        return Constraints(_spec({"type": "sequence", "elements": [_TEXT, optional]}), schemas=schemas)
-    return _ordinary(request, tools)
+        return Constraints(tag_spec({"type": "sequence", "elements": [_TEXT, optional]}), schemas=schemas)
+    return _ordinary(request, tools, bounds)
 
 
-def _without_calls(request: ChatRequest) -> Constraints:
-    if request.response_format is not None:
-        return Constraints(_spec(_json(request.response_format.schema)))
-    return Constraints(_spec(_TEXT)) if request.tools else Constraints()
-
-
-def _ordinary(request: ChatRequest, tools: Sequence[Tool]) -> Constraints:
+def _ordinary(request: ChatRequest, tools: Sequence[Tool], bounds: AnswerBounds) -> Constraints:
     if request.tool_markup == "free":
         return Constraints()
-    shape = _spec(_shape_tag(tools))
+    shape = tag_spec(_shape_tag(tools, bounds))
     return Constraints(trigger=Trigger(CALL_BEGIN, shape, once=not request.parallel_tool_calls))
 
 
-def _calls(tools: Sequence[Tool], *, parallel: bool) -> Node:
+def _calls(tools: Sequence[Tool], bounds: AnswerBounds, *, parallel: bool) -> Node:
     """One or more calls, and nothing else."""
     free = [tool for tool in tools if tool.enforced is None]
-    tags = [_call_tag(tool.name, tool.enforced) for tool in tools if tool.enforced is not None]
+    tags = [_call_tag(tool.name, json_node(tool.enforced, bounds)) for tool in tools if tool.enforced is not None]
     return {
         "type": "tags_with_separator",
-        "tags": [*tags, _shape_tag(free)] if free else tags,
+        "tags": [*tags, _shape_tag(free, bounds)] if free else tags,
         "separator": BETWEEN_CALLS,
         "at_least_one": True,
         "stop_after_first": not parallel,
     }
 
 
-def _call_tag(name: str, schema: Mapping[str, Any]) -> Node:
+def _call_tag(name: str, arguments: Node) -> Node:
     begin = f"{BEFORE_NAME}{quoted(name)}{BEFORE_ARGUMENTS}"
-    return {"type": "tag", "begin": begin, "content": _json(schema), "end": AFTER_ARGUMENTS}
+    return {"type": "tag", "begin": begin, "content": arguments, "end": AFTER_ARGUMENTS}
 
 
-def _shape_tag(tools: Sequence[Tool]) -> Node:
+def _shape_tag(tools: Sequence[Tool], bounds: AnswerBounds) -> Node:
     """A call of any of ``tools`` with any object as arguments; one object grammar serves them all."""
     names: Node = {"type": "or", "elements": [_const(quoted(tool.name)) for tool in tools]}
-    elements = [names, _const(BEFORE_ARGUMENTS), _json(_ANY_OBJECT)]
+    elements = [names, _const(BEFORE_ARGUMENTS), json_node(_ANY_OBJECT, bounds)]
     content: Node = {"type": "sequence", "elements": elements}
     return {"type": "tag", "begin": BEFORE_NAME, "content": content, "end": AFTER_ARGUMENTS}
 
 
 def _const(text: str) -> Node:
     return {"type": "const_string", "value": text}
-
-
-def _json(schema: Mapping[str, Any]) -> Node:
-    return {"type": "json_schema", "json_schema": schema}
-
-
-def _spec(node: Node) -> ConstraintSpec:
-    return ConstraintSpec.structural_tag({"type": "structural_tag", "format": node})

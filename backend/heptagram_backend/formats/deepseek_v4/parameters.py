@@ -18,13 +18,11 @@ from heptagram_backend.caller_grammar import of_regex
 from heptagram_backend.conversation import Tool
 from heptagram_backend.formats.base import AnswerBounds
 from heptagram_backend.formats.deepseek_v4.markup import DSML, SEPARATOR, Dsml
+from heptagram_backend.formats.json_value import Node, Schema, json_node
 from heptagram_backend.raw_text import plain_characters
 from heptagram_backend.schema.place import Place
 from heptagram_backend.schema.regex import parse
 from heptagram_backend.schema.render import narrowed, with_lengths
-
-Node = dict[str, Any]
-Schema = Mapping[str, Any]
 
 _NAME_CHARACTERS: Final = 256
 _UNWRITABLE: Final = '"<>' + "".join(map(chr, range(0x20))) + "\x7f"
@@ -32,7 +30,6 @@ _NO_NAME: Final = re.compile(f"[{re.escape(_UNWRITABLE)}\ud800-\udfff]|{DSML}")
 _NAME_TOKENS: Final = 32
 _ARRAY: Final[Schema] = {"type": "array", "items": {}}
 _OBJECT: Final[Schema] = {"type": "object", "additionalProperties": {}}
-_MAPS: Final = ("properties", "$defs")
 _NO_STRING: Final = (_OBJECT, _ARRAY, {"type": "number"}, {"type": "boolean"}, {"type": "null"})
 
 
@@ -152,30 +149,6 @@ def name_fault(name: str) -> str | None:
         f"the name cannot be written in this model's markup; use 1 to {_NAME_CHARACTERS} characters without quotes, "
         "angle brackets and control characters"
     )
-
-
-def json_node(schema: Schema, bounds: AnswerBounds) -> Node:
-    """A JSON value whose arrays and strings end."""
-    return {
-        "type": "json_schema",
-        "json_schema": _bounded(schema, bounds.array_items),
-        "max_string_tokens": bounds.string_tokens,
-    }
-
-
-def _bounded(node: Any, items: int) -> Any:
-    if isinstance(node, list):
-        return [_bounded(child, items) for child in node]
-    if not isinstance(node, Mapping) or "const" in node or "enum" in node:
-        return node
-    kept = {
-        key: {name: _bounded(each, items) for name, each in child.items()} if key in _MAPS else _bounded(child, items)
-        for key, child in node.items()
-        if key != "raw"
-    }
-    if node.get("type") == "array" and "maxItems" not in node and node["items"] is not False:
-        kept["maxItems"] = max(items, node.get("minItems", 0), len(node.get("prefixItems", ())))
-    return kept
 
 
 def _refers(node: Any) -> bool:

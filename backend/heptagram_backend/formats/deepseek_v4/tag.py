@@ -18,9 +18,8 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.conversation import ChatRequest, Tool
 from heptagram_backend.errors import RequestError
 from heptagram_backend.formats.base import AnswerBounds, Constraints
@@ -33,15 +32,8 @@ from heptagram_backend.formats.deepseek_v4.markup import (
     THINK_END,
     Dsml,
 )
-from heptagram_backend.formats.deepseek_v4.parameters import (
-    Node,
-    ParameterTags,
-    const,
-    either,
-    json_node,
-    name_fault,
-    sequence,
-)
+from heptagram_backend.formats.deepseek_v4.parameters import ParameterTags, const, either, name_fault, sequence
+from heptagram_backend.formats.json_value import Node, json_node, tag_spec
 from heptagram_backend.generation import Trigger
 from heptagram_backend.schema.place import Place
 from heptagram_wire import errors as codes
@@ -67,10 +59,10 @@ def constraints(request: ChatRequest, dsml: Dsml, *, thinking: bool, bounds: Ans
     if answer is not None:
         whole = sequence([_REASONING, answer]) if thinking else answer
         schemas = {tool.name: tool.parameters for tool in tags.tools if tool.enforced is not None}
-        return Constraints(_spec(whole), schemas=schemas)
+        return Constraints(tag_spec(whole), schemas=schemas)
     if not tags.tools or request.tool_markup == "free":
         return Constraints()
-    shape = _spec(tags.block(BEFORE_BLOCK))
+    shape = tag_spec(tags.block(BEFORE_BLOCK))
     return Constraints(trigger=Trigger(_TRIGGER, shape, once=True, after=THINK_END if thinking else ""))
 
 
@@ -128,7 +120,3 @@ class _Tags:
 
     def _call(self, begin: str, content: Node) -> Node:
         return {"type": "tag", "begin": begin, "content": content, "end": self._dsml.invoke_end + SEPARATOR}
-
-
-def _spec(node: dict[str, Any]) -> ConstraintSpec:
-    return ConstraintSpec.structural_tag({"type": "structural_tag", "format": node})
