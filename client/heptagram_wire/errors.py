@@ -20,10 +20,24 @@ INVALID_TYPE: Final = "invalid_type"
 INVALID_VALUE: Final = "invalid_value"
 UNSUPPORTED: Final = "unsupported"
 UNSUPPORTED_SCHEMA: Final = "unsupported_schema"
-TOO_LARGE: Final = "too_large"
 CONTEXT_LENGTH: Final = "context_length_exceeded"
 MODEL_NOT_FOUND: Final = "model_not_found"
 CONSTRAINT_UNAVAILABLE: Final = "constraint_unavailable"
+# The same, of what is larger than the server's limits (`limits` of release.yaml), each limit by its own name.
+TOO_LARGE: Final = "too_large"  # a list or a text without a name below
+REQUEST_TOO_LARGE: Final = "request_too_large"
+REQUEST_TOO_DEEP: Final = "request_too_deep"
+TOO_MANY_TOOLS: Final = "too_many_tools"
+SCHEMA_TOO_LARGE: Final = "schema_too_large"
+SCHEMA_TOO_DEEP: Final = "schema_too_deep"
+ENUM_TOO_LARGE: Final = "enum_too_large"
+TOO_MANY_PROPERTIES: Final = "too_many_properties"
+TOO_MANY_BRANCHES: Final = "too_many_branches"
+PATTERN_TOO_LARGE: Final = "pattern_too_large"
+STRING_TOO_LONG: Final = "string_too_long"
+REPETITION_TOO_LARGE: Final = "repetition_too_large"
+GRAMMAR_TOO_LARGE: Final = "grammar_too_large"
+GRAMMAR_TOO_COSTLY: Final = "grammar_too_costly"
 # Codes of the server's own state.
 OVERLOADED: Final = "overloaded"
 DRAINING: Final = "draining"
@@ -32,6 +46,24 @@ CANCELLED: Final = "cancelled"
 INTERNAL: Final = "internal"
 INVALID_OUTPUT: Final = "invalid_output"
 
+SIZE_CODES: Final = frozenset(
+    {
+        TOO_LARGE,
+        REQUEST_TOO_LARGE,
+        REQUEST_TOO_DEEP,
+        TOO_MANY_TOOLS,
+        SCHEMA_TOO_LARGE,
+        SCHEMA_TOO_DEEP,
+        ENUM_TOO_LARGE,
+        TOO_MANY_PROPERTIES,
+        TOO_MANY_BRANCHES,
+        PATTERN_TOO_LARGE,
+        STRING_TOO_LONG,
+        REPETITION_TOO_LARGE,
+        GRAMMAR_TOO_LARGE,
+        GRAMMAR_TOO_COSTLY,
+    }
+)  # a smaller request can succeed
 BUSY_CODES: Final = frozenset({OVERLOADED, DRAINING})  # the same request can succeed later
 FAILURE_CODES: Final = frozenset(
     {DEADLINE, CANCELLED, INTERNAL, INVALID_OUTPUT}

@@ -112,7 +112,7 @@ def test_what_is_not_there_is_refused_by_name(sampling: dict[str, Any], param: s
         ("nonsense", codes.INVALID_JSON, "sampling_parameters"),
         ('{"n": 1, "n": 1}', codes.INVALID_JSON, "sampling_parameters"),
         ("[]", codes.INVALID_TYPE, "sampling_parameters"),
-        ("[" * 5000, codes.TOO_LARGE, "sampling_parameters"),
+        ("[" * 5000, codes.REQUEST_TOO_DEEP, "sampling_parameters"),
     ],
 )
 def test_faults_name_the_field(sampling: Any, code: str, param: str) -> None:
@@ -137,7 +137,7 @@ def test_stop_words_join_stop_and_empty_ones_mean_none() -> None:
 
 def test_a_prompt_may_not_be_missing_or_too_long() -> None:
     assert refused(text_input=None).code == codes.MISSING
-    assert refused(text_input="x" * (5 << 20)).code == codes.TOO_LARGE
+    assert refused(text_input="x" * (5 << 20)).code == codes.REQUEST_TOO_LARGE
 
 
 _JSON = st.recursive(

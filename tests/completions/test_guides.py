@@ -100,7 +100,7 @@ def test_anchors_of_a_regex_say_what_is_so_anyway() -> None:
 )
 def test_a_regex_that_cannot_be_enforced_is_refused(pattern: str) -> None:
     wire = refused(guided_decoding_guide_type="regex", guided_decoding_guide=pattern)
-    assert wire.code in (codes.UNSUPPORTED_SCHEMA, codes.TOO_LARGE)
+    assert wire.code in (codes.UNSUPPORTED_SCHEMA, codes.PATTERN_TOO_LARGE)
     assert wire.param == "guided_decoding_guide"
 
 
@@ -155,7 +155,7 @@ def test_ebnf_that_cannot_be_enforced_is_refused_where_it_is_compiled(grammar: s
 def test_ebnf_is_bounded() -> None:
     for grammar in ("root ::= a\n" * 500, "root ::= " + "a" * 40_000):
         wire = refused(guided_decoding_guide_type="ebnf_grammar", guided_decoding_guide=grammar)
-        assert wire.code == codes.TOO_LARGE
+        assert wire.code == codes.GRAMMAR_TOO_LARGE
     assert refused(guided_decoding_guide_type="ebnf_grammar", guided_decoding_guide="x").code == codes.INVALID_VALUE
 
 

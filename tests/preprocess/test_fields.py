@@ -121,7 +121,7 @@ def test_accepted(changes: dict[str, Any]) -> None:
         ({"tools": [tool(parameters=[])]}, codes.INVALID_TYPE, "tools[0].function.parameters"),
         ({"tools": [tool(parameters={"type": "string"})]}, codes.INVALID_VALUE, "tools[0].function.parameters"),
         ({"tools": [tool(params={})]}, codes.UNKNOWN_FIELD, "tools[0].function.params"),
-        ({"tools": [tool(str(i)) for i in range(129)]}, codes.TOO_LARGE, "tools"),
+        ({"tools": [tool(str(i)) for i in range(129)]}, codes.TOO_MANY_TOOLS, "tools"),
         ({"tool_choice": "any"}, codes.INVALID_VALUE, "tool_choice"),
         ({"tool_choice": {}}, codes.MISSING, "tool_choice.type"),
         ({"tool_choice": {"type": "custom"}}, codes.UNSUPPORTED, "tool_choice.type"),

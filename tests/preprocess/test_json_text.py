@@ -61,12 +61,12 @@ def test_all_whole_characters_are_kept(content: str) -> None:
 
 
 def test_size_and_depth_are_bounded() -> None:
-    assert refused(_TEXT % json.dumps("x" * LIMITS.bytes)).code == codes.TOO_LARGE
-    assert refused(("é" * (LIMITS.bytes // 2 + 1)).encode()).code == codes.TOO_LARGE
-    assert refused("é" * (LIMITS.bytes // 2 + 1)).code == codes.TOO_LARGE
+    assert refused(_TEXT % json.dumps("x" * LIMITS.bytes)).code == codes.REQUEST_TOO_LARGE
+    assert refused(("é" * (LIMITS.bytes // 2 + 1)).encode()).code == codes.REQUEST_TOO_LARGE
+    assert refused("é" * (LIMITS.bytes // 2 + 1)).code == codes.REQUEST_TOO_LARGE
     for brackets in (LIMITS.depth + 1, 100_000):
-        assert refused(f'{{"a":{"[" * brackets}{"]" * brackets}}}').code == codes.TOO_LARGE
-    assert refused({"a": [0] * LIMITS.values}).code == codes.TOO_LARGE
+        assert refused(f'{{"a":{"[" * brackets}{"]" * brackets}}}').code == codes.REQUEST_TOO_DEEP
+    assert refused({"a": [0] * LIMITS.values}).code == codes.REQUEST_TOO_LARGE
     assert load_object('{"a":' + "[" * 90 + "]" * 90 + "}", RequestLimits())
 
 

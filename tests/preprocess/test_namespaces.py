@@ -174,7 +174,7 @@ def test_text_and_mappings_are_no_lists(key: str, entries: Any) -> None:
 def test_an_endless_iterable_ends() -> None:
     with pytest.raises(RequestError) as caught:
         _read(body(tools=(tool(f"f{number}") for number in iter(lambda: 0, 1))))
-    assert (caught.value.wire.code, caught.value.wire.param) == (codes.TOO_LARGE, "tools")
+    assert (caught.value.wire.code, caught.value.wire.param) == (codes.TOO_MANY_TOOLS, "tools")
 
 
 def _read(data: dict[str, Any]) -> ChatRequest:

@@ -198,27 +198,27 @@ def test_branches_of_one_of_are_told_apart_by_what_they_require() -> None:
     ],
 )
 def test_size_is_bounded(schema: Any) -> None:
-    assert _refused(schema).code == codes.TOO_LARGE
+    assert _refused(schema).code in codes.SIZE_CODES
 
 
 def test_depth_and_total_are_bounded() -> None:
     deep: Any = _INT
     for _ in range(60):
         deep = {"type": "array", "items": deep}
-    assert _refused(deep).code == codes.TOO_LARGE
+    assert _refused(deep).code in codes.SIZE_CODES
     # Each level refers twice to the next with a sibling, so that resolving would double the work 60 times.
     doubling: dict[str, Any] = {
         f"l{level}": {"allOf": [{"$ref": f"#/$defs/l{level + 1}"}, {"$ref": f"#/$defs/l{level + 1}"}]}
         for level in range(60)
     }
-    assert _refused({"$ref": "#/$defs/l0", "$defs": {**doubling, "l60": _INT}}).code == codes.TOO_LARGE
-    assert _refused({"properties": {"a": {"$ref": "#", "minProperties": 1}}}).code == codes.TOO_LARGE
+    assert _refused({"$ref": "#/$defs/l0", "$defs": {**doubling, "l60": _INT}}).code in codes.SIZE_CODES
+    assert _refused({"properties": {"a": {"$ref": "#", "minProperties": 1}}}).code in codes.SIZE_CODES
 
 
 def test_schemas_of_one_request_share_the_budget() -> None:
     budget = Budget(SchemaLimits(nodes=5))
     walk({"type": "array"}, "p", budget)
-    assert _refused({"type": "array"}, budget).code == codes.TOO_LARGE
+    assert _refused({"type": "array"}, budget).code in codes.SIZE_CODES
 
 
 def test_long_strings_are_lowered_to_the_limit() -> None:

@@ -190,7 +190,7 @@ def test_a_deadline(shipped: Served, streams: bool) -> None:
             "tool_choice",
         ),
         ({"messages": []}, None, "messages"),
-        ({"messages": [{"role": "user", "content": "x" * 5_000_000}]}, codes.TOO_LARGE, ""),
+        ({"messages": [{"role": "user", "content": "x" * 5_000_000}]}, codes.REQUEST_TOO_LARGE, ""),
         ({"messages": [{"role": "user", "content": "word " * 20_000}]}, codes.CONTEXT_LENGTH, "messages"),
     ],
     ids=["unknown", "unsupported", "bad-schema", "endless-schema", "no-such-tool", "empty", "oversized", "too-long"],

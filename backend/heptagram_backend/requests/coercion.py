@@ -46,7 +46,7 @@ def object_of(text: str, name: str, limits: RequestLimits) -> Mapping[str, Any]:
     """The JSON object that the input ``name`` holds.
 
     Raises:
-        RequestError: ``invalid_json``, ``invalid_type`` or ``too_large``.
+        RequestError: ``invalid_json``, ``invalid_type``, ``request_too_large`` or ``request_too_deep``.
     """
     value = _tree(name, text, limits)
     if not isinstance(value, dict):

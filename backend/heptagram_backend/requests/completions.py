@@ -91,7 +91,9 @@ def parse_completion(inputs: CompletionInputs, limits: RequestLimits) -> Complet
             "the input is missing; send the prompt as STRING [1]", code=codes.MISSING, param=names.TEXT_INPUT
         )
     if len(text.encode()) > limits.bytes:
-        raise RequestError(f"longer than {limits.bytes} bytes", code=codes.TOO_LARGE, param=names.TEXT_INPUT)
+        raise RequestError(
+            f"longer than {limits.bytes} bytes; shorten it", code=codes.REQUEST_TOO_LARGE, param=names.TEXT_INPUT
+        )
     stream = tensors.get(names.STREAM, False)
     exclude = tensors.get(names.EXCLUDE_INPUT, stream)
     if stream and not exclude:
@@ -152,6 +154,8 @@ def _ours(fields: Fields) -> dict[str, Any]:
     options = read_ours(fields)
     if options.pop("tool_markup", "guarded") != "guarded":
         raise unsupported("heptagram.tool_markup", "a completion has no tools; leave it out")
+    if options.pop("unenforced", "refuse") != "refuse":
+        raise unsupported("heptagram.unenforced", "the text of a completion is not validated; leave it out")
     return options
 
 

@@ -99,7 +99,7 @@ class Fields:
             raise invalid(self.at(key), f"must be from {low:g} to {high:g}")
         return float(value)
 
-    def list(self, key: str, *, longest: int) -> list[Any] | None:
+    def list(self, key: str, *, longest: int, code: str = codes.TOO_LARGE) -> list[Any] | None:
         """The entries of a list, or of any other iterable but text and mappings."""
         value = self.get(key)
         if value is None:
@@ -108,7 +108,7 @@ class Fields:
             raise wrong_type(self.at(key), "a list", value)
         entries = [*islice(value, longest + 1)]
         if len(entries) > longest:
-            raise RequestError(f"more than {longest} entries", code=codes.TOO_LARGE, param=self.at(key))
+            raise RequestError(f"more than {longest} entries; send fewer", code=code, param=self.at(key))
         return entries
 
     def nested(self, key: str) -> Fields | None:

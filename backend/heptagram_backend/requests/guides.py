@@ -21,8 +21,6 @@ from heptagram_backend.schema.rounds import require_distinct_rounds
 from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 
-_LONGEST_GRAMMAR: Final = 32_768
-_MOST_RULES: Final = 400  # a chain of 1,500 compiled for 8 s
 _ANY_OBJECT: Final = {"type": "object", "additionalProperties": True}
 _TYPES: Final = ("json", "json_schema", "regex", "ebnf_grammar")
 _OBJECTS: Final = ("structured_outputs", "guided_decoding")  # vLLM's name, and its older one
@@ -61,12 +59,12 @@ def _from_inputs(kind: str, guide: str | None, limits: RequestLimits) -> Constra
     if kind == "json":
         if guide:
             raise invalid(names.GUIDE, "belongs to json_schema, regex and ebnf_grammar; leave it out")
-        return _schema(_ANY_OBJECT, names.GUIDE)
+        return _schema(_ANY_OBJECT, names.GUIDE, limits)
     if not guide:
         raise RequestError(f"a {kind} needs its guide; send it as STRING [1]", code=codes.MISSING, param=names.GUIDE)
     if kind == "json_schema":
-        return _schema(object_of(guide, names.GUIDE, limits), names.GUIDE)
-    return (_regex if kind == "regex" else _grammar)(guide, names.GUIDE)
+        return _schema(object_of(guide, names.GUIDE, limits), names.GUIDE, limits)
+    return (_regex if kind == "regex" else _grammar)(guide, names.GUIDE, limits)
 
 
 def _from_object(options: Fields, limits: RequestLimits) -> ConstraintSpec:
@@ -84,26 +82,25 @@ def _from_object(options: Fields, limits: RequestLimits) -> ConstraintSpec:
     value, path = options.get(name), options.at(name)
     if name == "json_object":
         options.flag(name, True)
-        return _schema(_ANY_OBJECT, path)
+        return _schema(_ANY_OBJECT, path, limits)
     if name == "choice":
-        return _choice(value, path)
+        return _choice(value, path, limits)
     if name == "json":
-        return _schema(object_of(value, path, limits) if isinstance(value, str) else value, path)
+        return _schema(object_of(value, path, limits) if isinstance(value, str) else value, path, limits)
     if not isinstance(value, str):
         raise wrong_type(path, "a string", value)
-    return (_regex if name == "regex" else _grammar)(value, path)
+    return (_regex if name == "regex" else _grammar)(value, path, limits)
 
 
-def _schema(schema: Any, path: str) -> ConstraintSpec:
+def _schema(schema: Any, path: str, limits: RequestLimits) -> ConstraintSpec:
     if not isinstance(schema, dict):
         raise wrong_type(path, "an object", schema)
-    return ConstraintSpec.json_schema(walk(schema, path))
+    return ConstraintSpec.json_schema(walk(schema, path, Budget(limits.schema)))
 
 
-def _regex(pattern: str, path: str) -> ConstraintSpec:
-    limits = Budget().limits
-    if len(pattern) > limits.pattern_characters:
-        raise RequestError(f"longer than {limits.pattern_characters} characters", code=codes.TOO_LARGE, param=path)
+def _regex(pattern: str, path: str, limits: RequestLimits) -> ConstraintSpec:
+    bounds = limits.schema
+    _within(path, len(pattern), bounds.pattern_characters, "characters", codes.PATTERN_TOO_LARGE)
     try:
         tree = parse(pattern, whole=True)
         require_distinct_rounds(tree)
@@ -111,33 +108,34 @@ def _regex(pattern: str, path: str) -> ConstraintSpec:
         raise RequestError(
             f"the pattern cannot be enforced: {error}", code=codes.UNSUPPORTED_SCHEMA, param=path
         ) from None
-    if cost(tree) > limits.pattern_cost:
-        raise RequestError(f"more than {limits.pattern_cost} expanded atoms", code=codes.TOO_LARGE, param=path)
+    _within(path, cost(tree), bounds.pattern_cost, "atoms with their repetitions", codes.REPETITION_TOO_LARGE)
     grammar = of_regex(tree)
     if grammar is None:
         raise RequestError("nothing matches the pattern; correct it", code=codes.UNSUPPORTED_SCHEMA, param=path)
     return ConstraintSpec("ebnf", grammar)
 
 
-def _grammar(text: str, path: str) -> ConstraintSpec:
-    if len(text) > _LONGEST_GRAMMAR:
-        raise RequestError(f"longer than {_LONGEST_GRAMMAR} characters", code=codes.TOO_LARGE, param=path)
+def _grammar(text: str, path: str, limits: RequestLimits) -> ConstraintSpec:
+    bounds = limits.schema
+    _within(path, len(text), bounds.grammar_characters, "characters", codes.GRAMMAR_TOO_LARGE)
     if "root" not in text:
         raise invalid(path, "a grammar needs a rule `root`; write root ::= ...")
-    if text.count("::=") > _MOST_RULES:
-        raise RequestError(f"more than {_MOST_RULES} rules", code=codes.TOO_LARGE, param=path)
+    _within(path, text.count("::="), bounds.grammar_rules, "rules", codes.GRAMMAR_TOO_LARGE)
     return ConstraintSpec("ebnf", text)
 
 
-def _choice(value: Any, path: str) -> ConstraintSpec:
+def _choice(value: Any, path: str, limits: RequestLimits) -> ConstraintSpec:
     if not isinstance(value, list) or not value:
         raise wrong_type(path, "a list of at least one string", value)
-    budget = Budget().limits
-    if len(value) > budget.enum_values:
-        raise RequestError(f"more than {budget.enum_values} entries", code=codes.TOO_LARGE, param=path)
+    bounds = limits.schema
+    _within(path, len(value), bounds.enum_values, "entries", codes.ENUM_TOO_LARGE)
     for index, text in enumerate(value):
         if not isinstance(text, str) or not text:
             raise invalid(f"{path}[{index}]", "must be a string that is not empty")
-    if sum(map(len, value)) > budget.enum_characters:
-        raise RequestError(f"more than {budget.enum_characters} characters", code=codes.TOO_LARGE, param=path)
+    _within(path, sum(map(len, value)), bounds.enum_characters, "characters", codes.ENUM_TOO_LARGE)
     return ConstraintSpec("ebnf", of_choices(value))
+
+
+def _within(path: str, number: int, limit: int, what: str, code: str) -> None:
+    if number > limit:
+        raise RequestError(f"more than {limit} {what}; write a smaller one", code=code, param=path)

@@ -15,7 +15,7 @@ def load_object(raw: bytes | str, limits: RequestLimits) -> dict[str, Any]:
     """Read the text of a request.
 
     Raises:
-        RequestError: ``invalid_json`` or ``too_large``.
+        RequestError: ``invalid_json``, ``request_too_large`` or ``request_too_deep``.
     """
     data = load_value(raw, limits)
     if not isinstance(data, dict):
@@ -52,7 +52,7 @@ def _decode(raw: bytes | str, limits: RequestLimits) -> str:
         size = len(raw)
     if size > limits.bytes:
         raise RequestError(
-            f"the request is larger than {limits.bytes} bytes; shorten the conversation", code=codes.TOO_LARGE
+            f"the request is larger than {limits.bytes} bytes; shorten the conversation", code=codes.REQUEST_TOO_LARGE
         )
     assert isinstance(raw, bytes)
     try:
@@ -94,7 +94,10 @@ def _check(data: Any, limits: RequestLimits) -> None:
     for _ in range(limits.depth):
         seen += len(level)
         if seen > limits.values:
-            raise RequestError(f"the request holds more than {limits.values} JSON values", code=codes.TOO_LARGE)
+            raise RequestError(
+                f"the request holds more than {limits.values} JSON values; send less at once",
+                code=codes.REQUEST_TOO_LARGE,
+            )
         deeper: list[Any] = []
         for value in level:
             if isinstance(value, str):
@@ -128,4 +131,6 @@ def _invalid(message: str) -> RequestError:
 
 
 def _too_deep(limits: RequestLimits) -> RequestError:
-    return RequestError(f"the request is nested deeper than {limits.depth} levels", code=codes.TOO_LARGE)
+    return RequestError(
+        f"the request is nested deeper than {limits.depth} levels; flatten it", code=codes.REQUEST_TOO_DEEP
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from heptagram_backend.schema.limits import SchemaLimits
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Lengths in characters unless said otherwise."""
+    """Lengths in characters unless said otherwise. Part of ``limits`` in ``release.yaml``."""
 
     bytes: int = 4 << 20
     depth: int = 96  # of nested JSON
@@ -21,3 +23,4 @@ class RequestLimits:
     stop: int = 256
     stop_token_ids: int = 64
     template_kwargs: int = 32
+    schema: SchemaLimits = field(default_factory=SchemaLimits)

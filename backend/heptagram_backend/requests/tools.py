@@ -30,7 +30,7 @@ def read_tools(fields: Fields, limits: RequestLimits) -> tuple[Tool, ...]:
         if fields.get(key) is not None:
             raise unsupported(key, "this older form is not supported; write `tools` and `tool_choice`")
     tools: list[Tool] = []
-    for index, entry in enumerate(fields.list("tools", longest=limits.tools) or []):
+    for index, entry in enumerate(fields.list("tools", longest=limits.tools, code=codes.TOO_MANY_TOOLS) or []):
         tool = _tool(Fields(entry, f"tools[{index}]"), limits)
         if any(other.name == tool.name for other in tools):
             raise invalid(
@@ -143,7 +143,7 @@ def _allowed(fields: Fields, limits: RequestLimits) -> ToolChoice:
     inner = fields.nested("allowed_tools") or fields
     inner.require("mode")
     mode = inner.choice("mode", ("auto", "required"))
-    entries = inner.list("tools", longest=128)
+    entries = inner.list("tools", longest=limits.tools, code=codes.TOO_MANY_TOOLS)
     if not entries:
         raise invalid(inner.at("tools"), "must name at least one tool")
     names = []
