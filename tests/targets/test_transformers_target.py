@@ -152,6 +152,7 @@ def test_an_unknown_device_is_refused(checkpoint: Path) -> None:
     ("family", "changes", "message"),
     [
         ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1}, "sliding-window layers"),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}, "sliding-window layers"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "rope type 'dyna"),
     ],
 )

@@ -8,21 +8,19 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.attention import NAME, Span, Spans, causal_bias
+from heptagram_backend.targets.checks import check_prefill, check_step
 from heptagram_backend.targets.fused import fuse_parts
+from heptagram_backend.targets.loading import DTYPES, load_config, load_model
 from heptagram_backend.targets.packed_linear import can_pack, pack_linears
 from heptagram_backend.targets.slot_cache import CacheShape, SlotCache
 from heptagram_kernels.layout import ROWS
 from heptagram_kernels.workspace import Workspace
 
-DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 MODEL_TYPES: Final = ("llama", "qwen2", "qwen3")
-# These rotary embeddings change with the longest position in the batch, so company would change an answer.
-_COMPANY_DEPENDENT_ROPE: Final = ("dynamic", "longrope")
 
 
 class TransformersTarget:
@@ -52,10 +50,11 @@ class TransformersTarget:
         bucket: int = 256,
         workspace: Workspace | None = None,
     ) -> None:
-        config = _load_config(checkpoint)
-        _check_options(config, dtype=dtype, max_model_len=max_model_len, prefill_chunk=prefill_chunk, bucket=bucket)
+        config = load_config(checkpoint, types=MODEL_TYPES, dtype=dtype, max_model_len=max_model_len)
+        _check_layers(config)
+        _check_chunk(prefill_chunk, bucket)
         torch.set_num_threads(threads)
-        self._model: Any = _load_model(checkpoint, DTYPES[dtype])
+        self._model: Any = _load_model(checkpoint, dtype)
         self._dtype = DTYPES[dtype]
         self._vocab_size: int = self._model.lm_head.out_features
         self._num_slots = num_slots
@@ -87,12 +86,8 @@ class TransformersTarget:
     @torch.inference_mode()
     def prefill(self, *, slot: int, start: int, token_ids: Sequence[int]) -> None:
         """See :meth:`Target.prefill`. Runs a multiple of 8 rows; those behind the tokens are rewritten later."""
-        chunk, count = self._prefill_chunk, len(token_ids)
-        if start % chunk or not 0 < count <= chunk or start + count > self._max_model_len:
-            raise ValueError(
-                f"prefill of {count} tokens at {start}: cut the prompt at multiples of {chunk} "
-                f"and keep it within max_model_len = {self._max_model_len}"
-            )
+        count = len(token_ids)
+        check_prefill(self, start=start, count=count)
         rows = -(-count // ROWS) * ROWS
         ids = torch.zeros((1, rows), dtype=torch.int64)
         ids[0, :count] = torch.tensor(token_ids)
@@ -103,7 +98,7 @@ class TransformersTarget:
     def forward(self, token_ids: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
         """See :meth:`Target.forward`."""
         places = list(zip(slots.tolist(), positions.tolist(), strict=True))
-        self._check_step(token_ids, places)
+        check_step(self, token_ids, places)
         offsets = torch.arange(ROWS)
         hidden = self._hidden(
             token_ids.reshape(1, -1), (positions.unsqueeze(1) + offsets).reshape(1, -1), places, rows=ROWS
@@ -129,15 +124,6 @@ class TransformersTarget:
     def _round(self, rows: int) -> int:
         return -(-rows // self._bucket) * self._bucket
 
-    def _check_step(self, token_ids: Tensor, places: Sequence[tuple[int, int]]) -> None:
-        if token_ids.shape != (len(places), ROWS):
-            raise ValueError(f"token_ids: got {list(token_ids.shape)}, need [{len(places)}, {ROWS}]")
-        slots = {slot for slot, _ in places}
-        if len(slots) != len(places) or not slots <= set(range(self._num_slots)):
-            raise ValueError(f"slots: must be distinct and below {self._num_slots}")
-        if any(not 0 <= position < self._max_model_len for _, position in places):
-            raise ValueError(f"positions: must be 0 to {self._max_model_len - 1} (max_model_len - 1)")
-
 
 def load(options: EngineOptions, checkpoint: Path) -> TransformersTarget:
     """The target of a release. Raises what :class:`TransformersTarget` raises."""
@@ -150,43 +136,21 @@ def load(options: EngineOptions, checkpoint: Path) -> TransformersTarget:
     )
 
 
-def _load_config(checkpoint: Path) -> Any:
-    try:
-        config = AutoConfig.from_pretrained(checkpoint, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ReleaseError(f"checkpoint: {checkpoint} is no checkpoint that transformers reads ({error})") from error
-    if config.model_type not in MODEL_TYPES:
-        raise ReleaseError(f"checkpoint: model type {config.model_type!r}; this runner takes {', '.join(MODEL_TYPES)}")
-    if set(getattr(config, "layer_types", None) or ()) > {"full_attention"}:
+def _check_layers(config: Any) -> None:
+    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
         raise ReleaseError("checkpoint: has sliding-window layers; set use_sliding_window to false in its config.json")
-    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope in _COMPANY_DEPENDENT_ROPE:
-        raise ReleaseError(f"checkpoint: rope type {rope!r} depends on the batch; use default, linear, yarn or llama3")
-    return config
 
 
-def _check_options(config: Any, *, dtype: str, max_model_len: int, prefill_chunk: int, bucket: int) -> None:
-    if dtype not in DTYPES:
-        raise ReleaseError(f"engine.dtype: {dtype!r}; choose {' or '.join(DTYPES)}")
-    if max_model_len > config.max_position_embeddings:
-        raise ReleaseError(
-            f"engine.max_model_len: {max_model_len} exceeds the checkpoint's {config.max_position_embeddings} positions"
-        )
+def _check_chunk(prefill_chunk: int, bucket: int) -> None:
     if prefill_chunk < ROWS or prefill_chunk % ROWS or bucket % prefill_chunk:
         raise ReleaseError(
             f"engine.prefill_chunk: {prefill_chunk}; choose a multiple of {ROWS} that divides the bucket of {bucket}"
         )
 
 
-def _load_model(checkpoint: Path, dtype: torch.dtype) -> Any:
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            checkpoint, dtype=dtype, attn_implementation=NAME, local_files_only=True, use_safetensors=True
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ReleaseError(f"checkpoint: {checkpoint}: its weights cannot be loaded ({error})") from error
-    model.eval().requires_grad_(False)
-    if can_pack(dtype):
+def _load_model(checkpoint: Path, dtype: str) -> Any:
+    model = load_model(checkpoint, dtype=dtype, attn_implementation=NAME)
+    if can_pack(DTYPES[dtype]):
         pack_linears(model)
         fuse_parts(model)
     return model
