@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
@@ -34,11 +35,15 @@ class AsyncClient:
         self._streams: WeakSet[AsyncEventStream] = WeakSet()
         self._closed = False
 
-    def stream(self, request: Mapping[str, object]) -> AsyncEventStream:
-        """The events of one request. Nothing is sent before the stream is entered or iterated."""
+    def stream(self, request: Mapping[str, object], *, model: str | None = None) -> AsyncEventStream:
+        """The events of one request, of another model than the client's where ``model`` is given.
+
+        Nothing is sent before the stream is entered or iterated.
+        """
         if self._closed:
             raise RuntimeError("the client is closed")
-        stream = AsyncEventStream(self._transport, self._options, request)
+        options = self._options if model is None else replace(self._options, model=model)
+        stream = AsyncEventStream(self._transport, options, request)
         self._streams.add(stream)
         return stream
 

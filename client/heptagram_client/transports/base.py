@@ -6,8 +6,9 @@ A transport carries text; what the events mean is not its business. It raises on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,17 @@ class Response:
     """One response of the server: its ``events`` as JSON texts (none is allowed), and whether it is the last one."""
 
     events: tuple[str | bytes, ...] = ()
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextResponse:
+    """One response of a completion; the token counts are of this response and ``None`` where it has none."""
+
+    text: str = ""
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
     final: bool = False
 
 
@@ -33,7 +45,10 @@ class Reply(Protocol):
 
 
 class Transport(Protocol):
-    """A way to one server. One transport serves many requests at once."""
+    """A way to one server. One transport serves many requests at once.
+
+    ``model`` is the name of a Triton model, or ``NAME@VERSION``; without a version Triton takes the newest.
+    """
 
     def open(self, model: str, body: str) -> Reply:
         """Send ``body``, the JSON text of a request, to ``model``."""
@@ -49,9 +64,32 @@ class AsyncReply(Protocol):
     async def close(self) -> None: ...
 
 
+class AsyncTextReply(Protocol):
+    """The responses of one completion."""
+
+    async def receive(self, timeout: float | None) -> TextResponse | None: ...
+
+    async def close(self) -> None: ...
+
+
+class AsyncTextTransport(Protocol):
+    """A way to the ensemble ``completions``."""
+
+    async def open_completion(self, model: str, inputs: Mapping[str, Any]) -> AsyncTextReply:
+        """Send input tensors by name; their types are those of :mod:`heptagram_wire.tensors`."""
+
+    async def close(self) -> None: ...
+
+
 class AsyncTransport(Protocol):
     """As :class:`Transport`, for asyncio."""
 
     async def open(self, model: str, body: str) -> AsyncReply: ...
 
     async def close(self) -> None: ...
+
+
+def split_model(model: str) -> tuple[str, str]:
+    """``NAME@VERSION`` as name and version; the version is empty where none is given."""
+    name, _, version = model.partition("@")
+    return name, version

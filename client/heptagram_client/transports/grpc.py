@@ -14,7 +14,7 @@ from tritonclient.grpc import InferenceServerClient, InferResult
 from tritonclient.utils import InferenceServerException
 
 from heptagram_client.errors import IdleTimeoutError
-from heptagram_client.transports.base import Reply, Response
+from heptagram_client.transports.base import Reply, Response, split_model
 from heptagram_client.transports.tensors import map_exception, read_result, request_input
 
 
@@ -39,8 +39,11 @@ class _GrpcReply:
         self._client: Any = InferenceServerClient(netloc)
         self._client.start_stream(self._deliver)
         # Raises where the stream has died already (no server); then the cause is on its way to the inbox.
+        name, version = split_model(model)
         with suppress(InferenceServerException):
-            self._client.async_stream_infer(model, [request_input(body)], enable_empty_final_response=True)
+            self._client.async_stream_infer(
+                name, [request_input(body)], model_version=version, enable_empty_final_response=True
+            )
 
     def receive(self, timeout: float | None) -> Response | None:
         if self._closed:

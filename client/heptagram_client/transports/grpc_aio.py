@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
+from tritonclient.grpc import InferResult
 from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
 from heptagram_client.errors import IdleTimeoutError
-from heptagram_client.transports.base import AsyncReply, Response
-from heptagram_client.transports.tensors import map_error, map_exception, read_result, request_input
+from heptagram_client.transports.base import AsyncReply, AsyncTextReply, split_model
+from heptagram_client.transports.tensors import (
+    completion_inputs,
+    map_error,
+    map_exception,
+    read_completion,
+    read_result,
+    request_input,
+)
 
 _END_GRACE_S = 5.0
+_LONGEST = 2**31 - 1
+# gRPC waits up to two minutes before it looks for a server again; one that was started anew is to be found at once.
+CHANNEL: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", _LONGEST),
+    ("grpc.max_receive_message_length", _LONGEST),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+class _Final(Protocol):
+    @property
+    def final(self) -> bool: ...
+
+
+_Read = TypeVar("_Read", bound=_Final)
 
 
 class AsyncGrpcTransport:
@@ -26,23 +51,32 @@ class AsyncGrpcTransport:
         self._client: Any = None
 
     async def open(self, model: str, body: str) -> AsyncReply:
-        if self._client is None:
-            self._client = InferenceServerClient(self._netloc)
-        return _AsyncGrpcReply(self._client.stream_infer(_one(model, body)))
+        return _AsyncGrpcReply(self._infer(model, [request_input(body)]), read_result)
+
+    async def open_completion(self, model: str, inputs: Mapping[str, Any]) -> AsyncTextReply:
+        return _AsyncGrpcReply(self._infer(model, completion_inputs(inputs)), read_completion)
 
     async def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
+    def _infer(self, model: str, inputs: Sequence[Any]) -> Any:
+        if self._client is None:
+            self._client = InferenceServerClient(self._netloc, channel_args=list(CHANNEL))
+        return self._client.stream_infer(_one(model, inputs))
 
-class _AsyncGrpcReply:
-    def __init__(self, responses: Any) -> None:
+
+class _AsyncGrpcReply(Generic[_Read]):
+    """``read`` turns one response of Triton into ours."""
+
+    def __init__(self, responses: Any, read: Callable[[InferResult], _Read]) -> None:
         self._responses = responses
+        self._read = read
         self._closed = False
         self._answered = False
 
-    async def receive(self, timeout: float | None) -> Response | None:
+    async def receive(self, timeout: float | None) -> _Read | None:
         if self._closed:
             return None
         try:
@@ -63,7 +97,7 @@ class _AsyncGrpcReply:
         if isinstance(error, InferenceServerException):
             self._answered = True
             raise map_exception(error) from error
-        response = read_result(result)
+        response = self._read(result)
         self._answered = response.final
         return response
 
@@ -86,6 +120,7 @@ class _AsyncGrpcReply:
                     await anext(self._responses)
 
 
-async def _one(model: str, body: str) -> AsyncIterator[dict[str, Any]]:
+async def _one(model: str, inputs: Sequence[Any]) -> AsyncIterator[dict[str, Any]]:
     """The only request of the stream; Triton ends the stream after its last response."""
-    yield {"model_name": model, "inputs": [request_input(body)]}
+    name, version = split_model(model)
+    yield {"model_name": name, "model_version": version, "inputs": list(inputs)}

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from heptagram_client.errors import ConnectError, IdleTimeoutError, ProtocolError, error_from_text
-from heptagram_client.transports.base import Reply, Response
+from heptagram_client.transports.base import Reply, Response, split_model
 from heptagram_client.transports.sse import SseDecoder
 from heptagram_wire import tensors
 
@@ -45,7 +45,7 @@ class _HttpReply:
         try:
             self._connection.request(
                 "POST",
-                f"/v2/models/{quote(model, safe='')}/generate_stream",
+                f"{_path(model)}/generate_stream",
                 json.dumps({tensors.REQUEST: body}),
                 {"Content-Type": "application/json"},
             )
@@ -91,6 +91,12 @@ class _HttpReply:
             if response is not None:
                 return response
         return _read_message(self._decoder.flush())
+
+
+def _path(model: str) -> str:
+    name, version = split_model(model)
+    path = f"/v2/models/{quote(name, safe='')}"
+    return f"{path}/versions/{quote(version, safe='')}" if version else path
 
 
 def _read_message(data: str | None) -> Response | None:

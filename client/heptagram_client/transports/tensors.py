@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from tritonclient.grpc import InferInput, InferResult
 from tritonclient.utils import InferenceServerException
 
 from heptagram_client.errors import ConnectError, HeptagramClientError, ServerError, error_from_text
-from heptagram_client.transports.base import Response
+from heptagram_client.transports.base import Response, TextResponse
 from heptagram_wire import tensors
 
 _FINAL = "triton_final_response"
@@ -22,12 +23,54 @@ def request_input(body: str) -> Any:
     return tensor.set_data_from_numpy(np.array([body.encode()], dtype=np.object_))
 
 
+def completion_inputs(inputs: Mapping[str, Any]) -> list[Any]:
+    """The input tensors of a completion: texts are STRING [1], flags BOOL [1].
+
+    Raises:
+        ValueError: a value is neither text nor a flag; numbers travel exactly in ``sampling_parameters``.
+    """
+    return [_input(name, value) for name, value in inputs.items()]
+
+
+def _input(name: str, value: Any) -> Any:
+    if isinstance(value, bool):
+        return InferInput(name, [1], "BOOL").set_data_from_numpy(np.array([value]))
+    if isinstance(value, str):
+        return InferInput(name, [1], "BYTES").set_data_from_numpy(np.array([value.encode()], dtype=np.object_))
+    raise ValueError(f"input {name} is neither text nor a flag")
+
+
+def read_completion(result: InferResult) -> TextResponse:
+    """The outputs of one response of the ensemble ``completions``."""
+    reason = _text(result, tensors.FINISH_REASON)
+    return TextResponse(
+        text=_text(result, tensors.TEXT_OUTPUT) or "",
+        finish_reason=None if reason in (None, "None") else reason,
+        prompt_tokens=_count(result, tensors.NUM_INPUT_TOKENS),
+        completion_tokens=_count(result, tensors.NUM_OUTPUT_TOKENS),
+        final=_is_final(result),
+    )
+
+
+def _text(result: InferResult, name: str) -> str | None:
+    array = result.as_numpy(name)
+    return None if array is None or not array.size else str(array.reshape(-1)[0].decode())
+
+
+def _count(result: InferResult, name: str) -> int | None:
+    array = result.as_numpy(name)
+    return None if array is None or not array.size else int(array.reshape(-1)[0])
+
+
+def _is_final(result: InferResult) -> bool:
+    parameters = result.get_response().parameters
+    return _FINAL in parameters and bool(parameters[_FINAL].bool_param)
+
+
 def read_result(result: InferResult) -> Response:
     """Output ``events``, STRING [-1], absent in a response that only carries the FINAL flag."""
-    parameters = result.get_response().parameters
-    final = _FINAL in parameters and parameters[_FINAL].bool_param
     events = result.as_numpy(tensors.EVENTS)
-    return Response(() if events is None else tuple(events.reshape(-1).tolist()), final)
+    return Response(() if events is None else tuple(events.reshape(-1).tolist()), _is_final(result))
 
 
 def map_exception(error: InferenceServerException) -> HeptagramClientError:

@@ -1,0 +1,72 @@
+"""From events to the chunks of a streamed chat completion. No I/O.
+
+The role comes once, with the first piece of whatever kind; a call's id, type and name once, with empty arguments; each
+chunk holds one piece of one kind, so no index stands in it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from heptagram_gateway.answer import sse
+from heptagram_gateway.chat.envelope import Envelope, usage_of
+from heptagram_gateway.errors import ApiError, openai_error
+from heptagram_wire.events import ArgumentsDelta, CallStart, Event, Finish, ReasoningDelta, TextDelta
+
+_DONE: Final = sse("[DONE]")
+
+
+class ChunkEncoder:
+    """One stream's. ``usage``: a last chunk without choices has it, and the others say ``usage: null``."""
+
+    def __init__(self, envelope: Envelope, *, usage: bool) -> None:
+        self._frame = envelope.frame("chat.completion.chunk") | ({"usage": None} if usage else {})
+        self._usage = usage
+        self._begun: set[int] = set()
+
+    def begin(self) -> Iterable[bytes]:
+        return ()
+
+    def feed(self, event: Event) -> Iterable[bytes]:
+        match event:
+            case TextDelta() if event.text:
+                yield self._piece(event.choice, {"content": event.text}, event.token_ids)
+            case ReasoningDelta() if event.text:
+                delta = {"reasoning_content": event.text, "reasoning": event.text}
+                yield self._piece(event.choice, delta, event.token_ids)
+            case CallStart():
+                function = {"name": event.name, "arguments": ""}
+                call = {"index": event.index, "id": event.id, "type": "function", "function": function}
+                yield self._piece(event.choice, {"tool_calls": [call]})
+            case ArgumentsDelta() if event.text:
+                call = {"index": event.index, "function": {"arguments": event.text}}
+                yield self._piece(event.choice, {"tool_calls": [call]}, event.token_ids)
+            case Finish():
+                yield from self._finish(event)
+
+    def fail(self, error: ApiError) -> Iterable[bytes]:
+        yield sse(openai_error(error))
+
+    def end(self) -> Iterable[bytes]:
+        yield _DONE
+
+    def _finish(self, event: Finish) -> Iterable[bytes]:
+        delta = {} if event.choice in self._begun else {"role": "assistant", "content": ""}
+        yield self._chunk(event.choice, delta, event.reason)
+        if self._usage:
+            yield sse({**self._frame, "choices": [], **usage_of(event)})
+
+    def _piece(self, choice: int, delta: dict[str, Any], token_ids: tuple[int, ...] | None = None) -> bytes:
+        if choice not in self._begun:
+            self._begun.add(choice)
+            delta = {"role": "assistant", **delta}
+        return self._chunk(choice, delta, None, token_ids)
+
+    def _chunk(
+        self, choice: int, delta: dict[str, Any], reason: str | None, token_ids: tuple[int, ...] | None = None
+    ) -> bytes:
+        entry: dict[str, Any] = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}
+        if token_ids is not None:
+            entry["token_ids"] = token_ids
+        return sse({**self._frame, "choices": [entry]})

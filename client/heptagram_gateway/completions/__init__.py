@@ -1,0 +1,1 @@
+"""OpenAI's (older) completions over the ensemble ``completions``: raw prompts, no chat template, no tools."""

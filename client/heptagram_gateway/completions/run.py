@@ -1,0 +1,121 @@
+"""One completion on the ensemble: its responses as pieces of text, its end, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from heptagram_client.errors import HeptagramClientError, ProtocolError
+from heptagram_client.transports.base import AsyncTextReply, AsyncTextTransport, TextResponse
+from heptagram_gateway.errors import draining, from_client
+from heptagram_gateway.generation import cut
+from heptagram_gateway.models import Target
+
+# Triton's FINAL comes with the last response; waited for so long, so that an ordinary end is no cancel.
+_FINAL_GRACE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text of one response. ``reason`` comes with the last one: ``stop`` or ``length``."""
+
+    text: str
+    reason: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class TextEngine:
+    """Runs completions on ``transport``."""
+
+    def __init__(self, transport: AsyncTextTransport, *, idle_timeout: float) -> None:
+        self._transport = transport
+        self._idle_timeout = idle_timeout
+        self._running: set[AsyncTextReply] = set()
+
+    @asynccontextmanager
+    async def run(self, inputs: Mapping[str, Any], target: Target) -> AsyncIterator[AsyncIterator[Piece]]:
+        """Send one prompt and wait for its first response. Leaving the block cancels what still runs.
+
+        Raises:
+            ApiError: it was refused, or failed before the first response; the iteration raises it of later failures.
+        """
+        reply = await self._open(inputs, target)
+        self._running.add(reply)
+        try:
+            first = await _receive(reply, self._idle_timeout)
+            yield _pieces(reply, first, self._idle_timeout)
+        finally:
+            self._running.discard(reply)
+            await reply.close()
+
+    async def close(self) -> None:
+        """Cancel what runs; its readers get the error that the server drains."""
+        for reply in [*self._running]:
+            await reply.close()
+
+    async def _open(self, inputs: Mapping[str, Any], target: Target) -> AsyncTextReply:
+        try:
+            return await self._transport.open_completion(target.triton_name, inputs)
+        except HeptagramClientError as error:
+            raise from_client(error) from error
+
+
+async def _pieces(reply: AsyncTextReply, first: TextResponse, idle_timeout: float) -> AsyncIterator[Piece]:
+    response = first
+    while True:
+        if response.finish_reason is not None and (error := cut(response.finish_reason)):
+            raise error
+        prompt = response.prompt_tokens or 0
+        yield Piece(response.text, response.finish_reason, prompt, response.completion_tokens or 0)
+        if response.finish_reason is not None:
+            await _await_final(reply, response)
+            return
+        response = await _receive(reply, idle_timeout)
+
+
+async def _receive(reply: AsyncTextReply, idle_timeout: float) -> TextResponse:
+    try:
+        response = await reply.receive(idle_timeout)
+    except HeptagramClientError as error:
+        raise from_client(error) from error
+    if response is None:  # the reply was closed: Triton ends no stream without FINAL
+        raise draining()
+    if response.final and response.finish_reason is None:
+        raise from_client(ProtocolError("the stream ended without a finish reason"))
+    return response
+
+
+async def _await_final(reply: AsyncTextReply, last: TextResponse) -> None:
+    response: TextResponse | None = last
+    try:
+        while response is not None and not response.final:
+            response = await reply.receive(_FINAL_GRACE_S)
+    except HeptagramClientError:
+        pass  # the text is complete; what follows it cannot matter any more
+
+
+async def merge(streams: list[AsyncIterator[Piece]]) -> AsyncIterator[tuple[int, Piece]]:
+    """The pieces of all streams as they come, each with the place of its stream; the first error ends all."""
+    waiting = {asyncio.ensure_future(_step(stream)): place for place, stream in enumerate(streams)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                place = waiting.pop(task)
+                piece = task.result()
+                if piece is not None:
+                    waiting[asyncio.ensure_future(_step(streams[place]))] = place
+                    yield place, piece
+    finally:
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting)
+
+
+async def _step(stream: AsyncIterator[Piece]) -> Piece | None:
+    return await anext(stream, None)

@@ -1,0 +1,173 @@
+"""The configuration: read once from the command line, the environment and the key file, checked, never changed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from heptagram_client.transports.address import Address, parse_url
+from heptagram_gateway.models import ServedModel, parse_served, served_by_default
+
+KEY_VARIABLE = "HEPTAGRAM_API_KEY"
+UnknownFields = Literal["ignore", "refuse"]
+_ORIGIN = re.compile(r"\*|https?://[A-Za-z0-9.\[\]:_-]+")
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class ConfigError(ValueError):
+    """An argument, a variable or a file that cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Times are in seconds.
+
+    ``idle_timeout``: without any response of Triton, which sends heartbeats. ``keep_alive``: a silent stream gets a
+    comment so often. ``header_timeout``, ``body_timeout``: for a whole request to arrive. ``write_timeout``: for a
+    reader that takes nothing. ``drain``: what runs at SIGTERM may go on for so long.
+    """
+
+    triton: Address
+    served: tuple[ServedModel, ...]
+    host: str = "127.0.0.1"
+    port: int = 9000
+    api_keys: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    unknown_fields: UnknownFields = "ignore"
+    concurrency: int = 256
+    connections: int = 1024
+    body_bytes: int = 4 << 20
+    header_bytes: int = 64 << 10
+    header_timeout: float = 15.0
+    body_timeout: float = 30.0
+    write_timeout: float = 60.0
+    idle_timeout: float = 30.0
+    keep_alive: float = 10.0
+    drain: float = 30.0
+    access_log: str = "-"
+
+    @property
+    def exposed(self) -> bool:
+        """Others can reach it and need no key."""
+        return self.host not in _LOOPBACK and not self.api_keys
+
+
+def read_config(argv: Sequence[str], environment: Mapping[str, str] = os.environ) -> Config:
+    """The configuration of a command line; argparse ends the process where a value has the wrong type.
+
+    Raises:
+        ConfigError: a value is out of range, or the key file cannot be read.
+    """
+    values = _parser().parse_args(argv)
+    for name in ("concurrency", "connections", "body_bytes", "header_bytes"):
+        _positive(name, getattr(values, name))
+    for name in ("header_timeout", "body_timeout", "write_timeout", "idle_timeout", "keep_alive", "drain"):
+        _positive(name, getattr(values, name))
+    for origin in values.cors_origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ConfigError(f"--cors-origin {origin!r}: write * or http(s)://HOST[:PORT]")
+    return Config(
+        **{
+            **vars(values),
+            "triton": _address(values.triton),
+            "served": _served(values.served),
+            "cors_origins": tuple(values.cors_origins),
+            **_keys(values.api_keys, values.api_key_file, environment),
+        }
+    )
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ConfigError(f"--{name.replace('_', '-')} {value:g}: must be above 0")
+
+
+def _address(url: str) -> Address:
+    try:
+        address = parse_url(url)
+    except ValueError as error:
+        raise ConfigError(f"--triton {error}") from error
+    if address.scheme != "grpc":
+        raise ConfigError(f"--triton {url!r}: give Triton's gRPC front, HOST:PORT (8001 by default)")
+    return address
+
+
+def _served(texts: Sequence[str]) -> tuple[ServedModel, ...]:
+    try:
+        served = tuple(parse_served(text) for text in texts) + served_by_default()
+    except ValueError as error:
+        raise ConfigError(f"--served-model-name {error}") from error
+    return tuple({model.id: model for model in reversed(served)}.values())[::-1]
+
+
+def _keys(given: Sequence[str], file: Path | None, environment: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    keys = [*given, environment.get(KEY_VARIABLE, "")]
+    if file is not None:
+        try:
+            keys += file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--api-key-file {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from error
+    found = tuple(dict.fromkeys(key.strip() for key in keys if key.strip()))
+    if not found and (given or file is not None or KEY_VARIABLE in environment):
+        raise ConfigError("an API key was asked for, but it is empty; give one, or leave the option out")
+    return {"api_keys": found}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="heptagram gateway", description="Serve OpenAI's HTTP API in front of a Triton server with our models."
+    )
+    where = parser.add_argument_group("where")
+    where.add_argument("--triton", default="127.0.0.1:8001", metavar="HOST:PORT", help="Triton's gRPC front")
+    where.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    where.add_argument("--port", type=int, default=9000, help="default: %(default)s; 0 takes a free one")
+    models = parser.add_argument_group("models and requests")
+    models.add_argument(
+        "--served-model-name",
+        dest="served",
+        action="append",
+        default=[],
+        metavar="NAME[=ENSEMBLE[@VERSION]]",
+        help="a further model id; may be given several times. A bare NAME stands for `chat` and `completions`",
+    )
+    models.add_argument(
+        "--unknown-fields",
+        choices=get_args(UnknownFields),
+        default="ignore",
+        help="what happens to request fields that nobody knows (default: %(default)s, and said once in the log)",
+    )
+    access = parser.add_argument_group("access")
+    access.add_argument(
+        "--api-key", dest="api_keys", action="append", default=[], metavar="KEY", help=f"or variable {KEY_VARIABLE}"
+    )
+    access.add_argument("--api-key-file", type=Path, metavar="FILE", help="keys, one a line")
+    access.add_argument(
+        "--cors-origin", dest="cors_origins", action="append", default=[], metavar="ORIGIN", help="default: none"
+    )
+    _add_limits(parser.add_argument_group("limits"))
+    parser.add_argument("--access-log", default="-", metavar="FILE", help="JSON lines; - is stdout, `off` none")
+    return parser
+
+
+_LIMITS: Mapping[str, tuple[type, float, str]] = {
+    "concurrency": (int, 256, "requests at once; more are 429"),
+    "connections": (int, 1024, "connections at once"),
+    "body-bytes": (int, 4 << 20, "of one request"),
+    "header-bytes": (int, 64 << 10, "of one request"),
+    "header-timeout": (float, 15.0, "seconds for the headers of a request"),
+    "body-timeout": (float, 30.0, "seconds for the body of a request"),
+    "write-timeout": (float, 60.0, "seconds for a reader that takes nothing"),
+    "idle-timeout": (float, 30.0, "seconds without a sign of Triton"),
+    "keep-alive": (float, 10.0, "seconds between comments in a silent stream"),
+    "drain": (float, 30.0, "seconds that running requests have at SIGTERM"),
+}
+
+
+def _add_limits(group: argparse._ArgumentGroup) -> None:
+    for name, (kind, default, what) in _LIMITS.items():
+        group.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
