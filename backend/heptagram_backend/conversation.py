@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from heptagram_backend.generation import DraftSource
+from heptagram_backend.schema.place import Unenforced
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "latest_reminder"]
 ToolMarkup = Literal["guarded", "free"]
@@ -106,6 +107,7 @@ class ChatRequest:
     num_speculative_tokens: int | None = None
     drafts: DraftSource | None = None
     tool_markup: ToolMarkup = "guarded"
+    unenforced: Unenforced = "refuse"
     reasoning_effort: str | int | None = None
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ from heptagram_backend.formats.base import (
     Text,
 )
 from heptagram_backend.stops import StopStrings
-from heptagram_backend.validate import CallValidator
+from heptagram_backend.validate import OutputValidator
 from heptagram_wire.events import (
     ArgumentsDelta,
     CallEnd,
@@ -39,7 +39,7 @@ class Emitter:
         *,
         detokenizer: Detokenizer,
         parser: OutputParser,
-        validator: CallValidator,
+        validator: OutputValidator,
         stops: Sequence[str] = (),
         token_ids: bool = False,
     ) -> None:
@@ -51,6 +51,7 @@ class Emitter:
         self._events: list[Event] = []
         self._call: CallStart | None = None
         self._arguments: list[str] = []
+        self._texts: list[str] = []  # of an answer that is checked
         self._finished_calls = 0
 
     @property
@@ -81,7 +82,11 @@ class Emitter:
 
     def finish(self, reason: FinishReason) -> FinishReason:
         """End the text; what was held back comes out. Returns the reason to report: ``tool_calls`` if and only if
-        the answer ended by itself and holds a finished call and no unfinished one."""
+        the answer ended by itself and holds a finished call and no unfinished one.
+
+        Raises:
+            InvalidOutputError: the answer ended by itself and does not validate; as in :meth:`push`.
+        """
         if not self._stops.hit:
             self._read(self._parser.feed(self.detokenizer.flush()))
             self._read(self._parser.flush(reason))
@@ -89,7 +94,11 @@ class Emitter:
         if self._pending_ids and not any(isinstance(event, _Delta) for event in self._events):
             self._add(TextDelta(""))
         ended = reason == "stop" and not self._stops.hit
-        return "tool_calls" if ended and self._finished_calls and self._call is None else reason
+        if not ended or self._call is not None:
+            return reason
+        if not self._finished_calls and self._validator.reads_text:
+            self._validator.check_text("".join(self._texts))
+        return "tool_calls" if self._finished_calls else reason
 
     def _read(self, pieces: Sequence[Parsed]) -> None:
         for piece in pieces:
@@ -97,6 +106,8 @@ class Emitter:
                 return
             match piece:
                 case Text(text):
+                    if self._validator.reads_text:
+                        self._texts.append(text)
                     self._text(self._stops.feed(text))
                 case Reasoning(text):
                     self._add(ReasoningDelta(text))
@@ -124,7 +135,7 @@ class Emitter:
 
     def _end(self) -> None:
         assert self._call is not None, "the parser ended a call that did not begin"
-        self._validator.check(self._call.name, "".join(self._arguments))
+        self._validator.check_call(self._call.name, "".join(self._arguments))
         self._add(CallEnd(self._call.index))
         self._finished_calls += 1
         self._call = None

@@ -21,7 +21,8 @@ class OutputSpec:
     ``format`` names the class in :mod:`heptagram_backend.formats`. Without ``parse_calls`` markup is plain text.
     ``markup`` says what is known of it: ``free`` text may contain anything, under ``guarded`` an opening tag surely
     opens a call, and an answer of ``calls`` holds nothing else. So the markup of a cut call is never told as text.
-    ``schemas`` holds, by tool name, the JSON Schema that a finished call must validate against (enforced tools only).
+    ``schemas`` holds, by tool name, the JSON Schema that a finished call must validate against (enforced tools only),
+    ``answer`` the one of the text of an answer without calls.
     """
 
     format: str
@@ -29,6 +30,7 @@ class OutputSpec:
     markup: Markup = "free"
     starts_in_reasoning: bool = False
     schemas: Mapping[str, Any] = field(default_factory=dict)
+    answer: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

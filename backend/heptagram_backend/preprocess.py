@@ -127,6 +127,7 @@ class Preprocessor:
             markup=_markup(request, constraints),
             starts_in_reasoning=prompt.starts_in_reasoning,
             schemas={name: checkable(schema) for name, schema in constraints.schemas.items()},
+            answer=_answer(request),
         )
         return GenerationRequest(
             prompt_ids=prompt.ids,
@@ -153,6 +154,13 @@ class Preprocessor:
             "priority": request.priority,
             "vocabulary": self._vocabulary,
         }
+
+
+def _answer(request: ChatRequest) -> Any:
+    """What the text of an answer must validate against; ``None`` where it is free, or there is none."""
+    if request.response_format is None or request.tool_choice.mode == "required":
+        return None
+    return checkable(request.response_format.declared)
 
 
 def _markup(request: ChatRequest, constraints: Constraints) -> Markup:

@@ -84,13 +84,17 @@ class StreamOptions(TypedDict, total=False):
 
 
 class HeptagramOptions(TypedDict, total=False):
-    """Ours. ``deadline_ms`` counts from admission; ``num_speculative_tokens`` is 0 to 7."""
+    """Ours. ``deadline_ms`` counts from admission; ``num_speculative_tokens`` is 0 to 7.
+
+    ``unenforced`` says what becomes of a schema keyword that the grammar cannot hold: the request is refused, or the
+    finished call or answer is validated, and a violation is a ``failure`` event.
+    """
 
     deadline_ms: int
     num_speculative_tokens: int
     drafts: str
     tool_markup: Literal["guarded", "free"]
-    unenforced: Any
+    unenforced: Literal["refuse", "validate"]
 
 
 class ChatRequest(TypedDict, total=False):

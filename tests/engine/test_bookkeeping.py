@@ -17,7 +17,7 @@ from heptagram_backend.generation import GenerationRequest, OutputSpec
 from heptagram_backend.masks import ALL_TOKENS, MaskPool, all_tokens_row
 from heptagram_backend.scheduler import Scheduler
 from heptagram_backend.sequence import Sequence, State
-from heptagram_backend.validate import CallValidator
+from heptagram_backend.validate import OutputValidator
 from tests.engine.harness import Collector
 
 TOKENS = st.lists(st.integers(0, 3), max_size=30)
@@ -69,7 +69,7 @@ def test_row_zero_allows_the_real_tokens_only() -> None:
 def _sequence(name: int) -> Sequence:
     output = OutputSpec("chatml_json")
     emitter = Emitter(
-        detokenizer=Detokenizer([]), parser=load_format("chatml_json").parser(output), validator=CallValidator({})
+        detokenizer=Detokenizer([]), parser=load_format("chatml_json").parser(output), validator=OutputValidator({})
     )
     request = GenerationRequest((1, 2), output, "model", 4)
     return Sequence(str(name), request, Collector(), NoDrafts(), emitter, frozenset())

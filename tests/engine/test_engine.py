@@ -210,6 +210,19 @@ class SlowTarget(ScriptedTarget):
         return super().forward(*arguments)  # type: ignore[arg-type]
 
 
+def test_an_answer_that_breaks_its_schema_is_a_failure_and_is_counted(make: Make) -> None:
+    wanted = request(output=replace(PLAIN, answer={"type": "object", "not": {"required": ["a"]}}))
+    engine = make(says('{"a": 1}'))
+    sink = run(engine, wanted)
+    assert sink.text == '{"a": 1}'
+    failure = sink.events[-1]
+    assert isinstance(failure, Failure)
+    assert failure.code == "invalid_output"
+    assert "the answer is not valid at $: " in failure.message
+    assert engine.snapshot().invalid_outputs == 1
+    assert run(make(says('{"b": 1}')), wanted).finish.reason == "stop"
+
+
 def test_cancel_ends_within_a_step_wherever_the_request_is(make: Make) -> None:
     target = SlowTarget(says("", then=97), vocab_size=288, num_slots=1, max_model_len=256)
     engine = make(says(""), target=target)

@@ -14,7 +14,7 @@ from heptagram_backend.generation import CompletionOutput, GenerationRequest, Ou
 SPEC = ConstraintSpec("ebnf", 'root ::= "ä"')
 WHOLE = GenerationRequest(
     (1, 2),
-    OutputSpec("chatml_json", parse_calls=True, schemas={"f": {"type": "object"}}),
+    OutputSpec("chatml_json", parse_calls=True, schemas={"f": {"type": "object"}}, answer={"type": "array"}),
     "m",
     max_tokens=5,
     constraint=SPEC,
@@ -48,6 +48,7 @@ def test_a_plan_is_read_back_as_it_was() -> None:
         ({"trigger": {"text": "t", "constraint": None}}, "`trigger.constraint` must be"),
         ({"completion": {"prompt": 5}}, "`completion.prompt` must be a string"),
         ({"output": {"format": "chatml_json", "schemas": [1]}}, "`output.schemas` must be an object"),
+        ({"output": {"format": "chatml_json", "answer": True}}, "`output.answer` must be an object"),
         ({"output": None}, "`output` must be an object"),
         ({"prompt_ids": [1]}, 'there is no field "prompt_ids"'),
         ({"zzz": 1}, 'there is no field "zzz"'),

@@ -106,7 +106,8 @@ def test_accepted(changes: dict[str, Any]) -> None:
         ({"heptagram": {"num_speculative_tokens": 8}}, codes.INVALID_VALUE, "heptagram.num_speculative_tokens"),
         ({"heptagram": {"drafts": "scripted"}}, codes.INVALID_VALUE, "heptagram.drafts"),
         ({"heptagram": {"tool_markup": "x"}}, codes.INVALID_VALUE, "heptagram.tool_markup"),
-        ({"heptagram": {"unenforced": ["x"]}}, codes.UNSUPPORTED, "heptagram.unenforced"),
+        ({"heptagram": {"unenforced": ["x"]}}, codes.INVALID_TYPE, "heptagram.unenforced"),
+        ({"heptagram": {"unenforced": "ignore"}}, codes.INVALID_VALUE, "heptagram.unenforced"),
         ({"parallel_tool_calls": "no"}, codes.INVALID_TYPE, "parallel_tool_calls"),
         ({"tools": {}}, codes.INVALID_TYPE, "tools"),
         ({"tools": [{}]}, codes.MISSING, "tools[0].type"),
@@ -252,7 +253,7 @@ def test_a_named_tool_that_is_not_there_is_told_with_those_that_are() -> None:
     assert "a, b" in wire.message
 
 
-_LOOSE = {"type": "object", "properties": {"x": {"not": {}}}}
+_LOOSE = {"type": "object", "properties": {"x": {"not": {"type": "integer"}}}}
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,10 @@ def _prepare(preprocessor: Preprocessor, **changes: Any) -> GenerationRequest:
     return preprocessor.prepare(json.dumps(body(**changes)).encode())
 
 
+def _answer(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+
+
 def _refused(preprocessor: Preprocessor, **changes: Any) -> WireError:
     with pytest.raises(RequestError) as caught:
         _prepare(preprocessor, **changes)
@@ -92,6 +96,42 @@ def test_calls_are_constrained_and_checked_by_the_caller_s_schema(preprocessor: 
     assert ordinary.output.schemas == {}
     forbidden = _prepare(preprocessor, tools=[tool("f", parameters=parameters)], tool_choice="none")
     assert not forbidden.output.parse_calls
+
+
+def test_what_the_grammar_cannot_hold_is_checked_where_the_request_says_so(preprocessor: Preprocessor) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}, "required": ["a"]}
+    asked: dict[str, Any] = {"tools": [tool("f", parameters=parameters)], "tool_choice": "required"}
+    wire = _refused(preprocessor, **asked)
+    assert (wire.code, wire.param) == (codes.UNSUPPORTED_SCHEMA, "tools[0].function.parameters")
+    assert wire.message.endswith(
+        'or send `heptagram`: {"unenforced": "validate"}, and the finished value is checked instead'
+    )
+    plan = _prepare(preprocessor, **asked, heptagram={"unenforced": "validate"})
+    assert plan.constraint is not None
+    assert plan.output.schemas == {"f": parameters}
+    assert GenerationRequest.from_json(plan.to_json(), plan.prompt_ids) == plan
+
+
+def test_the_switch_is_not_told_where_it_would_not_help(preprocessor: Preprocessor) -> None:
+    wire = _refused(preprocessor, response_format=_answer({"uniqueItems": True, "not": {"$ref": "http://a.b/c"}}))
+    assert "unenforced" not in wire.message
+    wire = _refused(
+        preprocessor,
+        response_format=_answer({"uniqueItems": True, "not": {"$ref": "http://a.b/c"}}),
+        heptagram={"unenforced": "validate"},
+    )
+    assert wire.message.startswith("at #/not/$ref: 'http://a.b/c' is not inside this schema")
+
+
+@pytest.mark.parametrize("mode", ["refuse", "validate"])
+def test_an_answer_is_checked_by_the_caller_s_schema(preprocessor: Preprocessor, mode: str) -> None:
+    schema = {"type": "array", "maxItems": 1, "uniqueItems": True}
+    plan = _prepare(preprocessor, response_format=_answer(schema), heptagram={"unenforced": mode})
+    assert plan.output.answer == schema
+    assert _prepare(preprocessor, response_format={"type": "json_object"}).output.answer == {"type": "object"}
+    calls = {"tools": [tool("f")], "tool_choice": "required"}
+    assert _prepare(preprocessor, response_format=_answer(schema), **calls).output.answer is None
+    assert _prepare(preprocessor).output.answer is None
 
 
 @pytest.mark.parametrize(

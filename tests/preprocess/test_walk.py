@@ -10,10 +10,14 @@ from heptagram_backend.errors import RequestError
 from heptagram_backend.schema import Budget, SchemaLimits, walk, walk_parameters
 from heptagram_wire import errors as codes
 from heptagram_wire.errors import WireError
+from tests.preprocess.oracle import Oracle
 
 _INT: dict[str, Any] = {"type": "integer"}
 _STR: dict[str, Any] = {"type": "string"}
 _CLOSED = {"type": "object", "properties": {"a": _INT}, "required": [], "additionalProperties": False}
+_NONE = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+_US = {"properties": {"c": {"const": "US"}}, "required": ["c"]}
+_ADDRESS = {"type": "object", "properties": {"c": {"enum": ["US", "NL"]}, "z": _STR}}
 
 
 def _refused(schema: Any, budget: Budget | None = None) -> WireError:
@@ -62,6 +66,13 @@ def _refused(schema: Any, budget: Budget | None = None) -> WireError:
         ({"allOf": [_INT, {"minimum": 1}], "maximum": 3}, {"type": "integer", "minimum": 1, "maximum": 3}),
         ({"type": ["integer", "string"], "anyOf": [{"type": "number"}, {"type": "null"}]}, _INT),
         ({"oneOf": [_INT, _STR]}, {"anyOf": [_INT, _STR]}),
+        ({"anyOf": [_INT, _STR], "oneOf": [_INT, {"type": "null"}]}, _INT),
+        ({"allOf": [{"anyOf": [_INT, _STR]}, {"anyOf": [_INT, {"type": "null"}]}]}, _INT),
+        ({"allOf": [{"const": 1}, {"const": 1.0}]}, {"const": 1}),
+        ({"type": "integer", "allOf": [{"multipleOf": 4}, {"multipleOf": 6}]}, {"type": "integer", "multipleOf": 12}),
+        ({"enum": ["aa", "b"], "minLength": 2}, {"const": "aa"}),
+        ({"enum": ["aa", "b", 3], "pattern": "^a*$"}, {"enum": ["aa", 3]}),
+        ({"type": "integer", "enum": [1, 5, 9], "minimum": 2, "exclusiveMaximum": 9}, {"const": 5}),
         ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": _INT}}, {"$ref": "#/$defs/d0", "$defs": {"d0": _INT}}),
         ({"$ref": "#/$defs/a%20b", "$defs": {"a b": _INT}}, {"$ref": "#/$defs/d0", "$defs": {"d0": _INT}}),
         ({"$ref": "#/$defs/a", "minimum": 2, "$defs": {"a": _INT}}, {"type": "integer", "minimum": 2}),
@@ -72,14 +83,85 @@ def test_written(schema: Any, expected: Any) -> None:
     assert walk(schema, "p") == expected
 
 
+def _closed(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required or [], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"anyOf": [{"not": {}}, _INT]}, _INT),
+        ({"type": ["integer", "string"], "not": {"type": "string"}}, _INT),
+        ({"not": {"type": ["object", "array", "number", "boolean", "null"]}}, _STR),
+        ({"type": ["null", "integer"], "not": {"const": None}}, _INT),
+        ({"type": "boolean", "not": {"enum": [False, 3]}}, {"const": True}),
+        ({"enum": ["a", "b", "c"], "not": {"enum": ["a", "c"]}}, {"const": "b"}),
+        ({"type": "integer", "not": {"const": "a"}}, _INT),
+        ({"type": "integer", "not": {"minimum": 3}}, {"type": "integer", "maximum": 2}),
+        ({"type": "array", "not": {"maxItems": 0}}, {"type": "array", "items": {}, "minItems": 1}),
+        ({"properties": {"a": _INT, "b": _INT}, "not": {"required": ["b"]}}, _CLOSED),
+        (
+            {**_ADDRESS, "if": _US, "then": {"required": ["z"]}},
+            {
+                "anyOf": [
+                    _closed(["c", "z"], c={"const": "US"}, z=_STR),
+                    _closed(["c"], c={"const": "NL"}, z=_STR),
+                    _closed(z=_STR),
+                ]
+            },
+        ),
+        ({**_ADDRESS, "if": _US, "then": False, "else": False}, None),
+        ({"type": "integer", "if": {}}, _INT),
+        ({"type": "integer", "then": False, "else": False}, _INT),
+        (
+            {"properties": {"a": _INT, "b": _INT}, "dependentRequired": {"a": ["b"]}},
+            {"anyOf": [_closed(b=_INT), _closed(["a", "b"], a=_INT, b=_INT)]},
+        ),
+        (
+            {"properties": {"a": _INT, "b": _INT}, "dependentSchemas": {"a": {"properties": {"b": {"minimum": 1}}}}},
+            {"anyOf": [_closed(b=_INT), _closed(["a"], a=_INT, b={"type": "integer", "minimum": 1})]},
+        ),
+        ({"properties": {"a": _INT}, "dependentRequired": {"a": []}}, _CLOSED),
+        ({"properties": {"a": {}}, "patternProperties": {"^a": _INT, "b": _STR}}, _CLOSED),
+        ({"required": ["a"], "patternProperties": {"^a": _INT}, "additionalProperties": False}, _closed(["a"], a=_INT)),
+        ({"properties": {"a": _INT, "bb": _INT}, "propertyNames": {"maxLength": 1}}, _CLOSED),
+        ({"properties": {"a": _INT, "b": _INT}, "propertyNames": {"enum": ["a", "z"]}}, _CLOSED),
+        ({"propertyNames": {"enum": ["a"]}, "additionalProperties": _INT}, _CLOSED),
+        ({"type": "object", "propertyNames": False}, _NONE),
+        (
+            {"type": "array", "items": {"enum": ["a", 1]}, "uniqueItems": True, "minItems": 1},
+            {"enum": [["a"], [1], ["a", 1], [1, "a"]]},
+        ),
+        ({"type": "array", "items": {"type": "boolean"}, "uniqueItems": True, "minItems": 3}, None),
+    ],
+)
+def test_conditions_and_names_are_written_as_what_they_mean(schema: Any, expected: Any) -> None:
+    if expected is None:
+        assert "no value satisfies the schema" in _refused(schema).message
+    else:
+        assert walk(schema, "p") == expected
+
+
+@pytest.mark.parametrize("keywords", [{"patternProperties": {"^x-": _INT}}, {"propertyNames": {"pattern": "^x-"}}])
+def test_free_names_are_held_to_a_pattern(keywords: dict[str, Any]) -> None:
+    walked = walk({"type": "object", "additionalProperties": _INT, **keywords}, "p")
+    assert walked.keys() == {"type", "propertyNames", "additionalProperties"}
+    oracle = Oracle()
+    assert all(oracle.accepts(walked, value) for value in ({}, {"x-a": 1}, {"x-": 1, 'x-é"': 2}))
+    assert not any(oracle.accepts(walked, value) for value in ({"a": 1}, {"x-a": "1"}, {"ax-": 1}))
+
+
 @pytest.mark.parametrize(
     ("schema", "pointer"),
     [
         (False, "#"),
         ({"typ": "object"}, "#/typ"),
-        ({"properties": {"a/b": {"not": {}}}}, "#/properties/a~1b/not"),
-        ({"if": {}}, "#/if"),
-        ({"dependentRequired": {}}, "#/dependentRequired"),
+        ({"properties": {"a/b": {"not": {"type": "integer"}}}}, "#/properties/a~1b/not"),
+        ({"type": "string", "not": {"pattern": "a"}}, "#/not"),
+        ({"type": "string", "not": {"const": "a"}}, "#/not"),
+        ({"if": {"pattern": "a"}, "then": {}}, "#/if"),
+        ({"dependentRequired": {"a": ["b"]}, "unevaluatedProperties": False}, "#/dependentRequired"),
+        ({"dependencies": {"a": ["b"]}}, "#/dependencies"),
         ({"contains": {}}, "#/contains"),
         ({"$dynamicRef": "#a"}, "#/$dynamicRef"),
         ({"$ref": "other.json"}, "#/$ref"),
@@ -87,20 +169,24 @@ def test_written(schema: Any, expected: Any) -> None:
         ({"$ref": "#/$defs/none"}, "#/$ref"),
         ({"$ref": "#/default", "default": {}}, "#/$ref"),
         ({"properties": {"a": {"$id": "x"}}}, "#/properties/a/$id"),
-        ({"type": "object", "patternProperties": {"^a": {}}}, "#/patternProperties"),
-        ({"type": "object", "propertyNames": {"maxLength": 2}}, "#/propertyNames"),
+        ({"type": "object", "patternProperties": {"^a": {}, "^b": _INT}}, "#/patternProperties"),
+        ({"properties": {"é": {}}, "patternProperties": {"^\\w": _INT}}, "#/patternProperties"),
+        ({"type": "object", "propertyNames": {"anyOf": [{"pattern": "a"}, {"maxLength": 2}]}}, "#/propertyNames"),
+        ({"type": "object", "propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}}, "#/propertyNames"),
         ({"type": "object", "minProperties": 2}, "#/minProperties"),
         ({"type": "array", "uniqueItems": True}, "#/uniqueItems"),
+        ({"type": "array", "items": {"enum": list(range(9))}, "uniqueItems": True}, "#/uniqueItems"),
         ({"type": "string", "format": "regex"}, "#/format"),
-        ({"type": "string", "format": "date", "pattern": "a"}, "#"),
+        ({"type": "string", "format": "date", "pattern": "a"}, "#/pattern"),
         ({"type": "string", "pattern": "^ab|c$", "minLength": 2}, "#"),
-        ({"enum": ["aa", "b"], "minLength": 2}, "#/minLength"),
+        ({"enum": ["aa", "b"], "format": "date"}, "#/format"),
+        ({"enum": ["a", "é"], "pattern": "\\w"}, "#/pattern"),
+        ({"enum": [[1], "b"], "uniqueItems": True}, "#/uniqueItems"),
         ({"const": 2**63}, "#"),
         ({"type": "integer", "multipleOf": 3, "minimum": 0}, "#/multipleOf"),
         ({"type": "number", "multipleOf": 0.01}, "#/multipleOf"),
         ({"oneOf": [_INT, {"type": "number"}]}, "#/oneOf"),
         ({"oneOf": [{"properties": {"a": _INT}}, {"properties": {"b": _INT}}]}, "#/oneOf"),
-        ({"anyOf": [_INT], "oneOf": [_INT]}, "#"),
         ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "#/pattern"),
         ({"allOf": [{"unevaluatedProperties": False}, {"properties": {"a": {}}}]}, "#/allOf/0/unevaluatedProperties"),
         ({"anyOf": [{"$ref": "#"}, _INT]}, "#"),

@@ -24,7 +24,7 @@ from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.step import K7Step
 from heptagram_backend.targets.base import Target
 from heptagram_backend.trigger import TriggerWatch
-from heptagram_backend.validate import CallValidator
+from heptagram_backend.validate import OutputValidator
 from heptagram_kernels.devices import load_device
 from heptagram_kernels.workspace import Workspace
 
@@ -107,7 +107,7 @@ class _SequenceMaker:
         emitter = Emitter(
             detokenizer=Detokenizer(self._vocabulary.token_bytes),
             parser=load_format(output.format).parser(output),
-            validator=CallValidator(output.schemas),
+            validator=OutputValidator(output.schemas, output.answer, may_be_cut=bool(request.stop_token_ids)),
             stops=request.stop,
             token_ids=request.return_token_ids,
         )

@@ -154,6 +154,8 @@ def _ours(fields: Fields) -> dict[str, Any]:
     options = read_ours(fields)
     if options.pop("tool_markup", "guarded") != "guarded":
         raise unsupported("heptagram.tool_markup", "a completion has no tools; leave it out")
+    if options.pop("unenforced", "refuse") != "refuse":
+        raise unsupported("heptagram.unenforced", "the text of a completion is not validated; leave it out")
     return options
 
 

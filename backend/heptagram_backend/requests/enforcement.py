@@ -8,7 +8,8 @@ auto               tools with ``strict`` true
 none               none
 =================  ======================================================
 
-A response format is always enforced. An enforced schema that cannot be is a 400, never a silent exception.
+A response format is always enforced. An enforced schema that cannot be is a 400, never a silent exception; with
+``heptagram.unenforced`` ``validate`` what only a check can decide is left to the check of the finished value.
 """
 
 from __future__ import annotations
@@ -16,27 +17,55 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heptagram_backend.conversation import ChatRequest, Tool
+from heptagram_backend.errors import RequestError
 from heptagram_backend.requests.tools import SCHEMA_PATH
 from heptagram_backend.schema import Budget, walk, walk_parameters
+from heptagram_wire import errors as codes
+
+_SWITCH = '; or send `heptagram`: {"unenforced": "validate"}, and the finished value is checked instead'
 
 
 def enforce(request: ChatRequest) -> ChatRequest:
     """Walk the schemas that the request's policy enforces; all of them share one budget.
 
     Raises:
-        RequestError: a schema cannot be enforced; ``param`` names the tool.
+        RequestError: a schema cannot be enforced; ``param`` names the tool. The message names
+            ``heptagram.unenforced`` where that would help.
     """
+    try:
+        return _walked(request)
+    except RequestError as error:
+        wire = error.wire
+        if wire.code != codes.UNSUPPORTED_SCHEMA or not _could_be_checked(request):
+            raise
+        raise RequestError(wire.message + _SWITCH, code=wire.code, param=wire.param) from None
+
+
+def _could_be_checked(request: ChatRequest) -> bool:
+    if request.unenforced == "validate":
+        return False
+    try:
+        _walked(replace(request, unenforced="validate"))
+    except RequestError:
+        return False
+    return True
+
+
+def _walked(request: ChatRequest) -> ChatRequest:
     budget = Budget()
     callable_names = {tool.name for tool in request.callable_tools}
-    tools = tuple(
-        replace(tool, enforced=walk_parameters(dict(tool.parameters), f"tools[{index}].function.parameters", budget))
-        if tool.name in callable_names and _is_enforced(tool, request.tool_choice.mode)
-        else tool
-        for index, tool in enumerate(request.tools)
-    )
+
+    def enforced(index: int, tool: Tool) -> Tool:
+        if tool.name not in callable_names or not _is_enforced(tool, request.tool_choice.mode):
+            return tool
+        param = f"tools[{index}].function.parameters"
+        return replace(tool, enforced=walk_parameters(dict(tool.parameters), param, budget, request.unenforced))
+
+    tools = tuple(enforced(index, tool) for index, tool in enumerate(request.tools))
     found = request.response_format
-    wanted = None if found is None else replace(found, schema=walk(dict(found.schema), SCHEMA_PATH, budget))
-    return replace(request, tools=tools, response_format=wanted)
+    if found is not None:
+        found = replace(found, schema=walk(dict(found.schema), SCHEMA_PATH, budget, request.unenforced))
+    return replace(request, tools=tools, response_format=found)
 
 
 def _is_enforced(tool: Tool, mode: str) -> bool:

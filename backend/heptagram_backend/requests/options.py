@@ -17,6 +17,7 @@ from heptagram_backend.conversation import Conventions, ToolMarkup
 from heptagram_backend.generation import DraftSource
 from heptagram_backend.requests.fields import Fields, invalid, unsupported, wrong_type
 from heptagram_backend.requests.limits import RequestLimits
+from heptagram_backend.schema import Unenforced
 
 _INT32 = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -149,13 +150,12 @@ def read_ours(fields: Fields) -> dict[str, Any]:
     ours = fields.nested("heptagram")
     if ours is None:
         return {}
-    if ours.get("unenforced") not in (None, False, []):
-        raise unsupported(ours.at("unenforced"), "schemas are enforced or refused; leave it out")
     options = {
         "deadline_ms": ours.whole("deadline_ms", 1, _INT32),
         "num_speculative_tokens": ours.whole("num_speculative_tokens", 0, 7),
         "drafts": cast(DraftSource | None, ours.choice("drafts", _DRAFTS)),
         "tool_markup": cast(ToolMarkup, ours.choice("tool_markup", ("guarded", "free")) or "guarded"),
+        "unenforced": cast(Unenforced, ours.choice("unenforced", ("refuse", "validate")) or "refuse"),
     }
     ours.refuse_unknown()
     return options

@@ -1,10 +1,12 @@
 """JSON Schema before it becomes a grammar: normalise it, refuse what cannot be enforced, bound what it costs.
 
 The compiler behind (XGrammar) ignores many keywords silently. So this is an allow-list: :func:`walk` writes a schema in
-a few forms that are enforced exactly, or raises with the place and what to write instead. It may narrow (never widen)
+a few forms that are enforced exactly, or raises with the place and what to write instead (a request may ask to have
+such keywords left to the check of the finished value). It may narrow (never widen)
 what the caller's schema admits:
 
-- properties come in declared order, undeclared ones are not generated; an object that declares none is a free map;
+- properties come in declared order, undeclared ones are not generated; an object that declares none is a free map, with
+  ``patternProperties`` of names that match;
 - a keyword without ``type`` narrows to the type that it speaks of; ``nullable`` is no keyword, null stays out;
 - strings under a ``pattern``, ``format`` or length: no ``\\u`` escapes; of lengths beyond a few, no escapes at all;
 - bounded numbers have no exponent and at most six decimals.
@@ -20,25 +22,28 @@ from typing import Any
 
 from heptagram_backend.schema.checking import checkable
 from heptagram_backend.schema.limits import Budget, SchemaLimits
-from heptagram_backend.schema.place import Place
+from heptagram_backend.schema.place import Place, Unenforced
 from heptagram_backend.schema.prune import circular, prune
 from heptagram_backend.schema.walker import Walker
 
-__all__ = ["Budget", "SchemaLimits", "checkable", "walk", "walk_parameters"]
+__all__ = ["Budget", "SchemaLimits", "Unenforced", "checkable", "walk", "walk_parameters"]
 
 
-def walk(schema: Any, param: str, budget: Budget | None = None) -> dict[str, Any]:
+def walk(schema: Any, param: str, budget: Budget | None = None, unenforced: Unenforced = "refuse") -> dict[str, Any]:
     """The enforced form of ``schema``, which the request field ``param`` holds.
 
     Args:
         schema: what the caller declared, as parsed JSON.
         param: the request field, for errors.
         budget: the request's; several schemas of one request share it.
+        unenforced: what becomes of a keyword that the grammar cannot hold. With ``validate`` the result may admit
+            more than the caller's schema, and only :func:`checkable` decides; nothing else is admitted than what it
+            can decide.
 
     Raises:
         RequestError: ``unsupported_schema``, ``invalid_value`` (no JSON Schema) or ``too_large``, with the place.
     """
-    place = Place(param)
+    place = Place(param, unenforced=unenforced)
     walker = Walker(schema, place, budget or Budget())
     root = walker.run()
     pruned = prune(root, walker.definitions)
@@ -51,7 +56,9 @@ def walk(schema: Any, param: str, budget: Budget | None = None) -> dict[str, Any
     return root | ({"$defs": definitions} if definitions else {})
 
 
-def walk_parameters(schema: dict[str, Any], param: str, budget: Budget | None = None) -> dict[str, Any]:
+def walk_parameters(
+    schema: dict[str, Any], param: str, budget: Budget | None = None, unenforced: Unenforced = "refuse"
+) -> dict[str, Any]:
     """The enforced form of a tool's ``parameters``: an object, and without declared properties the empty one.
 
     Raises:
@@ -60,7 +67,7 @@ def walk_parameters(schema: dict[str, Any], param: str, budget: Budget | None = 
     bare = schema.keys().isdisjoint(("properties", "required", "additionalProperties", "minProperties", "$ref"))
     if bare and schema.keys().isdisjoint(("anyOf", "oneOf", "allOf", "enum", "const")):
         schema = {**schema, "type": schema.get("type", "object"), "properties": {}}
-    walked = walk(schema, param, budget)
+    walked = walk(schema, param, budget, unenforced)
     if not _is_object(walked, walked.get("$defs", {})):
         raise Place(param).refuse('the parameters of a tool must be an object; write "type": "object"')
     return walked

@@ -2,17 +2,18 @@
 
 The checker matches patterns by backtracking. A caller could write one that takes ages on a value which the model was
 led to write, so only patterns with few repetitions and none inside another are left in. The grammar has enforced the
-others.
+others; where it does not, they are refused.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from heptagram_backend.schema.keywords import MAPS
 from heptagram_backend.schema.regex import Choice, Node, PatternError, Repeat, Sequence, parse
 
-_DATA: Final = frozenset(("const", "enum", "default", "example", "examples"))
-_MAPS: Final = frozenset(("properties", "$defs", "definitions"))
+_DATA: Final = frozenset(("const", "enum", "default", "example", "examples", "dependentRequired"))
+_MAPS: Final = MAPS | {"$defs", "definitions"}
 _REPETITIONS: Final = 4  # two of them may be the `.*` of a pattern without anchors
 
 
@@ -28,12 +29,13 @@ def checkable(schema: Any) -> Any:
             kept[key] = value
         elif key in _MAPS and isinstance(value, dict):
             kept[key] = {name: checkable(child) for name, child in value.items()}
-        elif key != "pattern" or (isinstance(value, str) and _harmless(value)):
+        elif key != "pattern" or (isinstance(value, str) and harmless(value)):
             kept[key] = checkable(value)
     return kept
 
 
-def _harmless(pattern: str) -> bool:
+def harmless(pattern: str) -> bool:
+    """Does a checker that backtracks match it in bounded time, and read it as the grammar does?"""
     try:
         return _repetitions(parse(pattern), inside=False) <= _REPETITIONS
     except PatternError:

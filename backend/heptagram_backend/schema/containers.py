@@ -9,40 +9,34 @@ generated text; the last one counts, so a minimum of two keys cannot be promised
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any
 
-from heptagram_backend.schema.limits import Budget
+from heptagram_backend.schema.enums import distinct, one_of
+from heptagram_backend.schema.names import Names, read_names
+from heptagram_backend.schema.nodes import Node, Nodes
 from heptagram_backend.schema.numbers import natural
 from heptagram_backend.schema.place import Place
-
-Node = dict[str, Any]
-_COUNTED_PROPERTIES: Final = 64  # minProperties and maxProperties compile in quadratic time
-
-
-class Nodes(Protocol):
-    """What walks the subschemas."""
-
-    budget: Budget
-
-    def node(self, schema: Any, place: Place, depth: int) -> Node: ...
+from heptagram_backend.schema.vet import names_of
+from heptagram_wire import errors as codes
 
 
 def object_(schema: Mapping[str, Any], place: Place, walk: Nodes, depth: int) -> Node | None:
     """The enforced form of an object's keywords; ``None`` when no object satisfies them."""
-    _refuse_unenforced(schema, place)
-    declared = _map(schema, "properties", place)
-    required = _names(schema, place)
-    others, others_place = _others(schema, place)
+    required = names_of(schema.get("required", []), place / "required")
     least, most = natural(schema, "minProperties", place) or 0, natural(schema, "maxProperties", place)
-    walk.budget.count(place, len(declared) + len(required), walk.budget.limits.properties * 2, "properties")
-    properties: dict[str, Node] = {}
-    for name, child in declared.items():
-        properties[name] = walk.node(child, place / "properties" / name, depth + 1)
-    for name in required:
-        if name not in properties:
-            properties[name] = walk.node(others, others_place, depth + 1)
-    walk.budget.count(place, len(properties), walk.budget.limits.properties, "properties of one object")
-    if properties or others is False or ("properties" in schema and "additionalProperties" not in schema):
+    names = read_names(schema, required, place, walk, depth)
+    walk.budget.count(
+        place,
+        len(names.declared) + len(required),
+        walk.budget.limits.properties * 2,
+        "properties",
+        codes.TOO_MANY_PROPERTIES,
+    )
+    properties = {name: walk.node(child, where, depth + 1) for name, (child, where) in names.declared.items()}
+    walk.budget.count(
+        place, len(properties), walk.budget.limits.properties, "properties of one object", codes.TOO_MANY_PROPERTIES
+    )
+    if names.closed:
         closed: Node = {
             "type": "object",
             "properties": properties,
@@ -51,18 +45,24 @@ def object_(schema: Mapping[str, Any], place: Place, walk: Nodes, depth: int) ->
         }
         bounds = _count_keywords("Properties", least, most, natural_least=len(required), top=len(properties))
         if bounds:
-            walk.budget.count(place, len(properties), _COUNTED_PROPERTIES, "properties beside a count of them")
+            limit, what = walk.budget.limits.counted_properties, "properties beside a count of them"
+            walk.budget.count(place, len(properties), limit, what, codes.TOO_MANY_PROPERTIES)
         return closed | bounds
     if least > 1:
-        raise (place / "minProperties").refuse("more than 1 cannot be enforced for free keys; declare the properties")
-    node: Node = {"type": "object", "additionalProperties": walk.node(others, others_place, depth + 1)}
-    return node | _count_keywords("Properties", least, most, natural_least=0, top=None)
+        (place / "minProperties").leave("more than 1 cannot be enforced for free keys; declare the properties")
+    return _map(names, walk, depth) | _count_keywords("Properties", least, most, natural_least=0, top=None)
+
+
+def _map(names: Names, walk: Nodes, depth: int) -> Node:
+    child, where = names.others
+    keys = {} if names.keys is None else {"propertyNames": {"type": "string", "pattern": names.keys}}
+    return {"type": "object", **keys, "additionalProperties": walk.node(child, where, depth + 1)}
 
 
 def array(schema: Mapping[str, Any], place: Place, walk: Nodes, depth: int) -> Node | None:
     """The enforced form of an array's keywords; ``None`` when no array satisfies them."""
     least, most = natural(schema, "minItems", place) or 0, natural(schema, "maxItems", place)
-    walk.budget.count(place / "minItems", least, walk.budget.limits.items, "items at least")
+    walk.budget.count(place / "minItems", least, walk.budget.limits.items, "items at least", codes.REPETITION_TOO_LARGE)
     if most is not None:
         most = max(least, min(most, walk.budget.limits.items)) if least <= most else most
     prefix = schema.get("prefixItems", [])
@@ -75,13 +75,21 @@ def array(schema: Mapping[str, Any], place: Place, walk: Nodes, depth: int) -> N
         items = False
     if "items" not in schema and prefix and least <= len(prefix):
         items = False  # more would be allowed, but nothing says what
-    if schema.get("uniqueItems", False) is not False and (most is None or most > 1):
-        raise (place / "uniqueItems").refuse("cannot be enforced; leave it out and check the result")
+    contains = {key: schema[key] for key in ("contains", "minContains", "maxContains") if key in schema}
+    if "contains" in contains:
+        walk.leave(place / "contains", "`contains` cannot be enforced; leave it out and check the result", contains)
     heads = [walk.node(head, place / "prefixItems" / index, depth + 1) for index, head in enumerate(prefix)]
     node: Node = {"type": "array"}
     if heads:
         node["prefixItems"] = heads
     node["items"] = walk.node(items, place / "items", depth + 1) if items is not False else False
+    if schema.get("uniqueItems", False) is not False and (most is None or most > 1):
+        arrays = distinct(node["items"], least, most) if not heads and items is not False else None
+        if arrays is not None:
+            walk.budget.enum(place / "uniqueItems", len(arrays), len(str(arrays)))
+            return one_of(arrays)
+        message = "cannot be enforced for so many values; leave it out and check the result"
+        walk.leave(place / "uniqueItems", message, {"uniqueItems": schema["uniqueItems"]})
     return node | _count_keywords("Items", least, most, natural_least=0, top=None)
 
 
@@ -93,35 +101,3 @@ def _count_keywords(what: str, least: int, most: int | None, *, natural_least: i
     if most is not None and (top is None or most < top):
         bounds[f"max{what}"] = most
     return bounds
-
-
-def _refuse_unenforced(schema: Mapping[str, Any], place: Place) -> None:
-    if _map(schema, "patternProperties", place):
-        raise (place / "patternProperties").refuse(
-            "cannot be enforced; declare the properties, or write `additionalProperties` for a map"
-        )
-    names = schema.get("propertyNames", True)
-    if names is not True and names not in ({}, {"type": "string"}):
-        raise (place / "propertyNames").refuse("cannot be enforced; leave it out, or declare the properties")
-
-
-def _others(schema: Mapping[str, Any], place: Place) -> tuple[Any, Place]:
-    """The schema of keys that are not declared."""
-    if "additionalProperties" in schema:
-        return schema["additionalProperties"], place / "additionalProperties"
-    closed = schema.get("unevaluatedProperties", True) is not True
-    return not closed, place / "unevaluatedProperties" if closed else place / "additionalProperties"
-
-
-def _map(schema: Mapping[str, Any], key: str, place: Place) -> Mapping[str, Any]:
-    value = schema.get(key, {})
-    if not isinstance(value, dict):
-        raise (place / key).invalid("must be an object that maps names to schemas")
-    return value
-
-
-def _names(schema: Mapping[str, Any], place: Place) -> list[str]:
-    value = schema.get("required", [])
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise (place / "required").invalid("must be a list of property names, beside `properties`")
-    return list(dict.fromkeys(value))

@@ -3,38 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
+from math import perm
 from typing import Any, Final
 
 from heptagram_backend.schema.keywords import ARRAY, NUMBER, OBJECT, STRING, identity, type_of, types
-from heptagram_backend.schema.limits import Budget
+from heptagram_backend.schema.listed import admits
+from heptagram_backend.schema.nodes import Nodes
 from heptagram_backend.schema.place import Place
 
 _GROUPS: Final = ((OBJECT, {"object"}), (ARRAY, {"array"}), (STRING, {"string"}), (NUMBER, {"integer", "number"}))
 _INT64: Final = 2**63
+_DISTINCT: Final = 400  # arrays that are listed one by one
 
 
-def enumerated(schema: Mapping[str, Any], place: Place, budget: Budget) -> dict[str, Any] | None:
-    """The values that ``enum``, ``const`` and ``type`` leave; ``None`` when there is none.
+def enumerated(schema: Mapping[str, Any], place: Place, walk: Nodes) -> dict[str, Any] | None:
+    """The values that ``enum``, ``const`` and the keywords beside them leave; ``None`` when there is none.
 
     Raises:
-        RequestError: other keywords stand beside them that bind one of the values, or a value cannot be written.
+        RequestError: it cannot be decided whether a keyword admits a value, or a value cannot be written.
     """
     values = list({identity(value): value for value in _listed(schema, place)}.values())
+    excluded = {identity(value) for value in schema.get("not", {"enum": ()})["enum"]}
+    values = [value for value in values if identity(value) not in excluded]
     if "type" in schema:
         allowed = set(types(schema, place))
         allowed |= {"integer"} if "number" in allowed else set()
         values = [value for value in values if type_of(value) in allowed]
-    present = {type_of(value) for value in values}
     for group, kinds in _GROUPS:
         for key in sorted(group & schema.keys()):
-            if kinds & present:
-                raise (place / key).refuse(f"beside `enum` or `const` leave `{key}` out: the values are listed")
+            values = _filtered(values, schema, key, kinds, place, walk)
     for value in values:
         _check(value, place)
-    budget.enum(place, len(values), sum(len(identity(value)) for value in values))
-    if not values:
+    walk.budget.enum(place, len(values), sum(len(identity(value)) for value in values))
+    return one_of(values)
+
+
+def one_of(values: list[Any]) -> dict[str, Any] | None:
+    return ({"const": values[0]} if len(values) == 1 else {"enum": values}) if values else None
+
+
+def distinct(item: Mapping[str, Any], least: int, most: int | None) -> list[list[Any]] | None:
+    """All arrays of different values of ``item``, a walked schema; ``None`` when they are too many to list.
+
+    Args:
+        item: the schema of every element.
+        least: fewest elements.
+        most: most elements, ``None`` for no bound.
+    """
+    values = _finite(item)
+    if values is None:
         return None
-    return {"const": values[0]} if len(values) == 1 else {"enum": values}
+    sizes = range(least, min(len(values), len(values) if most is None else most) + 1)
+    if sum(perm(len(values), size) for size in sizes) > _DISTINCT:
+        return None
+    return [list(array) for size in sizes for array in permutations(values, size)]
+
+
+def _finite(node: Mapping[str, Any]) -> list[Any] | None:
+    if "const" in node:
+        return [node["const"]]
+    kinds: dict[str, list[Any]] = {"boolean": [False, True], "null": [None]}
+    values: list[Any] | None = node.get("enum", kinds.get(node.get("type", "")))
+    return values if values is None or len(values) <= _DISTINCT else None
+
+
+def _filtered(
+    values: list[Any], schema: Mapping[str, Any], key: str, kinds: set[str], place: Place, walk: Nodes
+) -> list[Any]:
+    """Without those that ``key`` does not admit."""
+    verdicts = [admits(schema, key, value) if type_of(value) in kinds else True for value in values]
+    if None in verdicts:
+        message = f"beside `enum` or `const` leave `{key}` out: the values are listed"
+        walk.leave(place / key, message, {key: schema[key]})
+    return [value for value, verdict in zip(values, verdicts, strict=True) if verdict is not False]
 
 
 def _listed(schema: Mapping[str, Any], place: Place) -> list[Any]:

@@ -36,3 +36,12 @@ FORMATS: Final[dict[str, str]] = {
     "uri-reference": f"^(?:{_URI}|{_TAIL.replace('*)*', '+)+', 1)})$",
     "json-pointer": r"^(?:/(?:[^/~]|~[01])*)*$",
 }
+# The international forms admit all that the plain ones do, and a template may have no variables.
+_PLAIN: Final = (
+    ("idn-email", "email"),
+    ("idn-hostname", "hostname"),
+    ("iri", "uri"),
+    ("iri-reference", "uri-reference"),
+    ("uri-template", "uri-reference"),
+)
+FORMATS.update({wider: FORMATS[plain] for wider, plain in _PLAIN})

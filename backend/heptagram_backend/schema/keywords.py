@@ -19,27 +19,29 @@ _ANNOTATIONS: Final = """
 """
 _OBJECT: Final = """
     properties required additionalProperties propertyNames patternProperties unevaluatedProperties minProperties
-    maxProperties
+    maxProperties dependentRequired dependentSchemas
 """
 ANNOTATIONS: Final = frozenset(_ANNOTATIONS.split())
 OBJECT: Final = frozenset(_OBJECT.split())
-ARRAY: Final = frozenset(("items", "prefixItems", "unevaluatedItems", "minItems", "maxItems", "uniqueItems"))
+_ARRAY: Final = """
+    items prefixItems unevaluatedItems minItems maxItems uniqueItems contains minContains maxContains
+"""
+ARRAY: Final = frozenset(_ARRAY.split())
 STRING: Final = frozenset(("minLength", "maxLength", "pattern", "format"))
 NUMBER: Final = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
-ANY_TYPE: Final = frozenset(("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"))
+ANY_TYPE: Final = frozenset(("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "not", "if", "then", "else"))
 KNOWN: Final = OBJECT | ARRAY | STRING | NUMBER | ANY_TYPE
 
+# Where the schemas inside a schema stand.
+_SCHEMAS: Final = """
+    items contains additionalProperties propertyNames unevaluatedItems unevaluatedProperties not if then else
+"""
+SCHEMAS: Final = frozenset(_SCHEMAS.split())
+LISTS: Final = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+MAPS: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
+
 _INSTEAD: Final = {
-    "not": "list what is allowed instead",
-    "if": "write the cases as `anyOf`",
-    "then": "write the cases as `anyOf`",
-    "else": "write the cases as `anyOf`",
-    "dependentRequired": "write the cases as `anyOf`",
-    "dependentSchemas": "write the cases as `anyOf`",
-    "dependencies": "write the cases as `anyOf`",
-    "contains": "leave it out and check the result",
-    "minContains": "leave it out and check the result",
-    "maxContains": "leave it out and check the result",
+    "dependencies": "write `dependentRequired` or `dependentSchemas`, as since draft 2019-09",
     "$dynamicRef": "use `$ref` to `#/$defs/...`",
     "$recursiveRef": "use `$ref` to `#/$defs/...`",
     "$recursiveAnchor": "use `$ref` to `#/$defs/...`",

@@ -47,8 +47,7 @@ def integer(schema: Mapping[str, Any], place: Place) -> dict[str, Any] | None:
     if low is not None and high is not None and low > high:
         return None
     if step is None or step == 1:
-        bounds = {"minimum": low, "maximum": high}
-        return {"type": "integer"} | {key: bound for key, bound in bounds.items() if bound is not None}
+        return _bounded(low, high)
     return _multiples(step, low, high, place / "multipleOf")
 
 
@@ -69,23 +68,31 @@ def number(schema: Mapping[str, Any], place: Place) -> dict[str, Any] | None:
     return node
 
 
+def _bounded(low: int | None, high: int | None) -> dict[str, Any]:
+    bounds = {"minimum": low, "maximum": high}
+    return {"type": "integer"} | {key: bound for key, bound in bounds.items() if bound is not None}
+
+
 def _multiples(step: int, low: int | None, high: int | None, place: Place) -> dict[str, Any] | None:
     if low is None and high is None:
         if step > _MULTIPLE_STATES:
-            raise place.refuse(f"more than {_MULTIPLE_STATES} needs both `minimum` and `maximum`")
+            place.leave(f"more than {_MULTIPLE_STATES} needs both `minimum` and `maximum`")
+            return {"type": "integer"}
         return {"type": "integer", "multipleOf": step}
     if low is None or high is None:
-        raise place.refuse("beside one bound it cannot be enforced; give both `minimum` and `maximum`, or neither")
+        place.leave("beside one bound it cannot be enforced; give both `minimum` and `maximum`, or neither")
+        return _bounded(low, high)
     first, last = -(-low // step), high // step
     if last - first >= _MULTIPLES:
-        raise place.refuse(f"more than {_MULTIPLES} multiples lie between the bounds; leave the bounds or it out")
+        place.leave(f"more than {_MULTIPLES} multiples lie between the bounds; leave the bounds or it out")
+        return _bounded(low, high)
     values = [multiple * step for multiple in range(first, last + 1)]
     return {"enum": values} if values else None
 
 
 def _step(schema: Mapping[str, Any], place: Place, *, whole: bool) -> int | None:
     """``multipleOf`` as a whole number; ``whole`` says that only integers are asked for."""
-    value = _value(schema, "multipleOf", place)
+    value = numeric(schema, "multipleOf", place)
     if value is None:
         return None
     if value <= 0:
@@ -95,19 +102,20 @@ def _step(schema: Mapping[str, Any], place: Place, *, whole: bool) -> int | None
         return int(exact)
     if whole and exact.numerator == 1:
         return 1
-    raise (place / "multipleOf").refuse("a fraction cannot be enforced; use a whole number, or leave it out")
+    (place / "multipleOf").leave("a fraction cannot be enforced; use a whole number, or leave it out")
+    return None
 
 
 def _integer_bounds(schema: Mapping[str, Any], place: Place) -> tuple[int | None, int | None]:
     lows: list[int] = []
     highs: list[int] = []
-    if (value := _value(schema, "minimum", place)) is not None:
+    if (value := numeric(schema, "minimum", place)) is not None:
         lows.append(math.ceil(value))
-    if (value := _value(schema, "exclusiveMinimum", place)) is not None:
+    if (value := numeric(schema, "exclusiveMinimum", place)) is not None:
         lows.append(math.floor(value) + 1)
-    if (value := _value(schema, "maximum", place)) is not None:
+    if (value := numeric(schema, "maximum", place)) is not None:
         highs.append(math.floor(value))
-    if (value := _value(schema, "exclusiveMaximum", place)) is not None:
+    if (value := numeric(schema, "exclusiveMaximum", place)) is not None:
         highs.append(math.ceil(value) - 1)
     return max(lows, default=None), min(highs, default=None)
 
@@ -118,7 +126,7 @@ def _float_bound(schema: Mapping[str, Any], place: Place, key: str) -> tuple[Dec
     found: list[tuple[Decimal, bool]] = []
     exclusive_key = "exclusive" + key.capitalize()
     for name, exclusive in ((key, False), (exclusive_key, True)):
-        value = _value(schema, name, place)
+        value = numeric(schema, name, place)
         if value is not None:
             found.append(_inwards(value, side, exclusive=exclusive, place=place / name))
     return max(found, key=lambda bound: (bound[0] * side, bound[1]), default=None)
@@ -140,7 +148,12 @@ def _plain(value: Decimal) -> int | float:
     return int(value) if value == value.to_integral_value() else float(value)
 
 
-def _value(schema: Mapping[str, Any], key: str, place: Place) -> int | float | None:
+def numeric(schema: Mapping[str, Any], key: str, place: Place) -> int | float | None:
+    """The number that ``key`` holds; ``None`` when it is absent.
+
+    Raises:
+        RequestError: no number.
+    """
     if key not in schema:
         return None
     value = schema[key]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
+from heptagram_backend.schema.keywords import LISTS, MAPS, SCHEMAS
 from heptagram_backend.schema.place import Place
 
-_MAPS = frozenset(("$defs", "definitions", "properties", "patternProperties"))
-_LISTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
-_SCHEMAS = frozenset(("items", "additionalProperties", "propertyNames"))
+_MAPS = MAPS | {"$defs", "definitions"}
 
 
 def follow(root: Any, reference: Any, place: Place) -> tuple[tuple[str, ...], Any]:
@@ -33,7 +32,7 @@ def follow(root: Any, reference: Any, place: Place) -> tuple[tuple[str, ...], An
     expects = "schema"  # what `target` is: a schema, a map of names to schemas, or a list of schemas
     for key in keys:
         if expects == "schema" and isinstance(target, dict) and key in target:
-            expects = "map" if key in _MAPS else "list" if key in _LISTS else "schema" if key in _SCHEMAS else ""
+            expects = "map" if key in _MAPS else "list" if key in LISTS else "schema" if key in SCHEMAS else ""
             target = target[key]
         elif expects == "map" and isinstance(target, dict) and key in target:
             expects, target = "schema", target[key]

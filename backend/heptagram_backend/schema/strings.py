@@ -7,10 +7,11 @@ then ends early), and of a pattern beside a length or a format only one holds. N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from heptagram_backend.schema.checking import harmless
 from heptagram_backend.schema.formats import FORMATS
-from heptagram_backend.schema.limits import Budget
+from heptagram_backend.schema.nodes import Nodes
 from heptagram_backend.schema.numbers import natural
 from heptagram_backend.schema.place import Place
 from heptagram_backend.schema.regex import ANY, Node, PatternError, parse
@@ -18,8 +19,10 @@ from heptagram_backend.schema.render import cost, counted, pattern, with_lengths
 from heptagram_backend.schema.rounds import require_distinct_rounds
 from heptagram_wire import errors as codes
 
+_KNOWN: Final = ", ".join(FORMATS)
 
-def string(schema: Mapping[str, Any], place: Place, budget: Budget) -> dict[str, Any] | None:
+
+def string(schema: Mapping[str, Any], place: Place, walk: Nodes) -> dict[str, Any] | None:
     """The enforced form of a string's keywords; ``None`` when no string satisfies them.
 
     Its ``pattern`` is about JSON text. ``raw`` keeps what it was made of, for formats that write strings as they are.
@@ -27,56 +30,63 @@ def string(schema: Mapping[str, Any], place: Place, budget: Budget) -> dict[str,
     Raises:
         RequestError: a keyword or their combination cannot be enforced.
     """
-    tree = _language(schema, place, budget)
     low = natural(schema, "minLength", place) or 0
     high = natural(schema, "maxLength", place)
-    if tree is ANY and low == 0 and high is None:
-        return {"type": "string"}
-    budget.count(place / "minLength", low, budget.limits.min_length, "characters at least")
     if high is not None and high < low:
         return None
+    source, tree = _language(schema, place, walk)
+    if tree is ANY and low == 0 and high is None:
+        return {"type": "string"}
+    walk.budget.count(
+        place / "minLength", low, walk.budget.limits.min_length, "characters at least", codes.STRING_TOO_LONG
+    )
     if tree is ANY and high is not None:
-        high = max(low, min(high, budget.limits.max_length))
+        high = max(low, min(high, walk.budget.limits.max_length))
     bounded = with_lengths(tree, low, high)
     if bounded is None:
-        raise place.refuse(
+        place.leave(
             "a length beside this `pattern` or `format` cannot be enforced; put the length into the pattern "
             "(such as ^[a-z]{1,20}$) or leave it out"
         )
-    budget.pattern(place, cost(bounded))
+        low, high, bounded = 0, None, tree
+    walk.budget.pattern(place, cost(bounded))
     text = pattern(bounded)
     if text is None:
         return None
     if counted(bounded):
-        budget.bounded_string(place, text)
-    source = FORMATS.get(schema.get("format", ""), schema.get("pattern"))
+        walk.budget.bounded_string(place, text)
     raw = {"pattern": source, "minLength": low or None, "maxLength": high}
     return {"type": "string", "pattern": text, "raw": {key: value for key, value in raw.items() if value is not None}}
 
 
-def _language(schema: Mapping[str, Any], place: Place, budget: Budget) -> Node:
+def _language(schema: Mapping[str, Any], place: Place, walk: Nodes) -> tuple[str | None, Node]:
+    """What the grammar holds of ``pattern`` and ``format``: its source, and its tree."""
     written, name = schema.get("pattern"), schema.get("format")
-    if written is not None and name is not None:
-        raise place.refuse("`pattern` and `format` together cannot be enforced; keep one of them")
     if name is not None:
         if not isinstance(name, str):
             raise (place / "format").invalid("must be a string")
+        if written is not None:
+            message = "`pattern` and `format` together cannot be enforced; keep one of them"
+            held = "pattern" if name not in FORMATS or not harmless(written) else "format"
+            left = "format" if held == "pattern" else "pattern"
+            walk.leave(place / left, message, {left: schema[left]})
+            return _language({held: schema[held]}, place, walk)
         if name not in FORMATS:
-            raise (place / "format").refuse(
-                f"format {name[:40]!r} is not known; write a `pattern`, or leave it out (known: {', '.join(FORMATS)})"
-            )
-        return parse(FORMATS[name])
+            message = f"format {name[:40]!r} is not known; write a `pattern`, or leave it out (known: {_KNOWN})"
+            walk.leave(place / "format", message, {"format": name})
+            return None, ANY
+        return FORMATS[name], parse(FORMATS[name])
     if written is None:
-        return ANY
+        return None, ANY
     here = place / "pattern"
     if not isinstance(written, str):
         raise here.invalid("must be a string")
-    limit = budget.limits.pattern_characters
+    limit = walk.budget.limits.pattern_characters
     if len(written) > limit:
-        raise here.refuse(f"longer than {limit} characters", code=codes.TOO_LARGE)
+        raise here.refuse(f"longer than {limit} characters", code=codes.PATTERN_TOO_LARGE)
     try:
         tree = parse(written)
         require_distinct_rounds(tree)
-        return tree
+        return written, tree
     except PatternError as error:
         raise here.refuse(f"the pattern cannot be enforced: {error}") from None

@@ -11,16 +11,20 @@ from itertools import combinations
 from typing import Any, Final
 
 from heptagram_backend.schema import containers, numbers
+from heptagram_backend.schema.conditions import CONDITIONS, without_conditions
 from heptagram_backend.schema.disjoint import branch, exclusive
 from heptagram_backend.schema.enums import enumerated
-from heptagram_backend.schema.keywords import assertions, types
+from heptagram_backend.schema.keywords import TYPES, assertions, type_of, types
 from heptagram_backend.schema.limits import Budget
-from heptagram_backend.schema.merge import closes_over, merge
+from heptagram_backend.schema.merge import UNEVALUATED, closes_over, merge
+from heptagram_backend.schema.nodes import Node
+from heptagram_backend.schema.numbers import natural
 from heptagram_backend.schema.place import Place
 from heptagram_backend.schema.pointer import follow
 from heptagram_backend.schema.strings import string
+from heptagram_backend.schema.vet import Vet
+from heptagram_wire import errors as codes
 
-Node = dict[str, Any]
 NEVER: Final[Node] = {"enum": []}  # nothing satisfies it; removed by `prune`
 
 
@@ -34,6 +38,8 @@ class Walker:
         self._root = root
         self._place = place
         self._names: dict[tuple[str, ...], str] = {}
+        self._vet = Vet(root, budget)
+        self._counts_evaluated = _mentions_unevaluated(root)
 
     def run(self) -> Node:
         """Walk the schema and, one after the other, everything that it refers to."""
@@ -41,7 +47,7 @@ class Walker:
         walked = 0
         while walked < len(self._names):
             keys = list(self._names)[walked]
-            place = Place(self._place.param, keys)
+            place = self._place.at(keys)
             target = self._root if not keys else follow(self._root, _pointer(keys), place)[1]
             self.definitions[self._names[keys]] = self.node(target, place, 0)
             walked += 1
@@ -54,13 +60,33 @@ class Walker:
             return {} if schema else self.never(place, "`false` admits nothing")
         if not isinstance(schema, dict):
             raise place.invalid("a schema must be an object, true or false")
-        asserted = assertions(schema, place)
+        asserted = self._assertions(schema, place)
         if asserted.keys() == {"$ref"}:
             return self._reference(asserted["$ref"], place)
         if asserted.keys() == {"allOf"} and len(_branches(asserted, "allOf", place)) == 1:
             return self.node(asserted["allOf"][0], place / "allOf" / 0, depth + 1)
         flat = self._flat(asserted, place, depth)
         return self.never(place, "the schemas exclude each other") if flat is None else self._union(flat, place, depth)
+
+    def leave(self, place: Place, message: str, left: Mapping[str, Any]) -> None:
+        """Leave keywords to the check of the finished value.
+
+        Args:
+            place: the first of them.
+            message: why the grammar cannot hold it, and what to write instead.
+            left: the keywords with their values; the schemas in them are looked through.
+
+        Raises:
+            RequestError: the request wants them refused, or the check cannot decide them.
+        """
+        place.leave(message)
+        self._vet.read(dict(left), place.at(place.keys[:-1]))
+
+    def _assertions(self, schema: Mapping[str, Any], place: Place) -> dict[str, Any]:
+        asserted = assertions(schema, place)
+        if asserted.keys().isdisjoint(CONDITIONS):
+            return asserted
+        return without_conditions(asserted, place, self.leave, exact=not self._counts_evaluated)
 
     def never(self, place: Place, reason: str) -> Node:
         self.dead_ends.append((place, reason))
@@ -78,16 +104,22 @@ class Walker:
         parts: list[tuple[Place, Any]] = []
         if "$ref" in asserted:
             keys, target = follow(self._root, asserted["$ref"], place)
-            parts.append((Place(place.param, keys), target))
+            parts.append((place.at(keys), target))
         if "allOf" in asserted:
             parts += [(place / "allOf" / i, part) for i, part in enumerate(_branches(asserted, "allOf", place))]
         for where, part in parts:
             joined = self._opened(part, where, depth + 1)
             if joined is None or flat is None:
                 return None
-            closes_over(joined, where)
-            flat = merge(flat, joined, place)
+            flat = merge(flat, self._without_unevaluated(joined, where))
         return flat
+
+    def _without_unevaluated(self, joined: Mapping[str, Any], place: Place) -> dict[str, Any]:
+        """A schema that holds beside others. What it evaluates depends on all in it, so the check must read it all."""
+        kept = closes_over(joined, place)
+        if any(joined[key] is not True for key in joined.keys() - kept.keys()):
+            self._vet.read(joined, place)
+        return kept
 
     def _opened(self, schema: Any, place: Place, depth: int) -> dict[str, Any] | None:
         """A whole subschema, flat; ``None`` when nothing satisfies it."""
@@ -95,28 +127,27 @@ class Walker:
             return {} if schema else None
         if not isinstance(schema, dict):
             raise place.invalid("a schema must be an object, true or false")
-        return self._flat(assertions(schema, place), place, depth)
+        return self._flat(self._assertions(schema, place), place, depth)
 
     def _union(self, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
-        """Read ``anyOf`` or ``oneOf``: what stands beside it is joined into each branch."""
-        if "anyOf" in flat and "oneOf" in flat:
-            raise place.refuse("`anyOf` and `oneOf` that both hold cannot be enforced; write one of them")
-        key = "anyOf" if "anyOf" in flat else "oneOf"
+        """Read ``anyOf`` or ``oneOf``: what stands beside it, another union too, is joined into each branch."""
+        key = "oneOf" if "oneOf" in flat else "anyOf"
         if key not in flat:
-            return self._typed(flat, place, depth)
+            return self._rejoined(flat, place, depth)
         rest = {name: value for name, value in flat.items() if name != key}
         branches = _branches(flat, key, place)
-        self.budget.count(place / key, len(branches), self.budget.limits.branches, f"branches of `{key}`")
+        what = f"branches of `{key}`"
+        self.budget.count(place / key, len(branches), self.budget.limits.branches, what, codes.TOO_MANY_BRANCHES)
         places = [place / key / index for index in range(len(branches))]
         opened: list[dict[str, Any] | None] = []
         if rest or key == "oneOf":
             for item, where in zip(branches, places, strict=True):
                 alone = self._opened(item, where, depth + 1)
                 if rest and alone is not None:
-                    closes_over(alone, where)
-                opened.append(None if alone is None else merge(rest, alone, where))
+                    alone = self._without_unevaluated(alone, where)
+                opened.append(None if alone is None else merge(rest, alone))
         if key == "oneOf":
-            self._require_exclusive([item for item in opened if item is not None], place / key)
+            self._require_exclusive(flat[key], [item for item in opened if item is not None], place / key)
         if not rest:
             nodes = [self.node(item, where, depth + 1) for item, where in zip(branches, places, strict=True)]
         else:
@@ -126,7 +157,21 @@ class Walker:
             ]
         return either(nodes)
 
-    def _require_exclusive(self, branches: list[dict[str, Any]], place: Place) -> None:
+    def _rejoined(self, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
+        """No union is left but those that could not be joined before; take up the next one."""
+        waiting = list(flat.get("allOf", ()))
+        alone = {key: value for key, value in flat.items() if key != "allOf"}
+        union = next((part for part in waiting if not part.keys().isdisjoint(("anyOf", "oneOf"))), None)
+        if union is not None:
+            waiting.remove(union)
+            rest = {"allOf": waiting} if waiting else {}
+            return self._union({**alone, **union, **rest}, place, depth + 1)
+        for part in waiting:
+            key = next(iter(part))
+            self.leave(place / key, f"two `{key}` that both hold cannot be enforced; write one", part)
+        return self._typed(alone, place, depth)
+
+    def _require_exclusive(self, written: list[Any], branches: list[dict[str, Any]], place: Place) -> None:
         def resolve(schema: Any) -> Mapping[str, Any]:
             if isinstance(schema, dict) and {"$ref", "allOf"}.isdisjoint(schema):
                 return schema
@@ -134,17 +179,36 @@ class Walker:
 
         for left, right in combinations([branch(item, resolve) for item in branches], 2):
             if not exclusive(left, right):
-                raise place.refuse(
+                message = (
                     "two branches may hold at once, which `oneOf` forbids; write `anyOf`, or give each branch a "
                     "required property with its own `const`"
                 )
+                self.leave(place, message, {"oneOf": written})
+                return
 
     def _typed(self, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
         if "enum" in flat or "const" in flat:
-            values = enumerated(flat, place, self.budget)
+            values = enumerated(flat, place, self)
             return values or self.never(place, "none of the values fits the other keywords")
         names = types(flat, place)
-        return either([self._of_type(name, flat, place, depth) for name in names]) if names else {}
+        if "not" not in flat:
+            return either([self._of_type(name, flat, place, depth) for name in names]) if names else {}
+        names = names or tuple(name for name in TYPES if name != "integer")
+        return either([self._without_listed(name, flat, place, depth) for name in names])
+
+    def _without_listed(self, name: str, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
+        """One type, without the values that ``not`` lists."""
+        rest = {key: value for key, value in flat.items() if key != "not"}
+        kinds = (name, "integer") if name == "number" else (name,)
+        listed = [value for value in flat["not"]["enum"] if type_of(value) in kinds]
+        if listed and name in ("boolean", "null"):
+            return self._typed({"enum": [None] if name == "null" else [False, True], **flat}, place, depth)
+        if listed == [""]:
+            rest["minLength"] = max(1, natural(flat, "minLength", place) or 0)
+        elif listed:
+            message = f"`not` of a {name} among many cannot be enforced; list what is allowed instead"
+            self.leave(place / "not", message, {"not": {"enum": listed}})
+        return self._of_type(name, rest, place, depth)
 
     def _of_type(self, name: str, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
         found: Node | None
@@ -153,7 +217,7 @@ class Walker:
         elif name == "array":
             found = containers.array(flat, place, self, depth)
         elif name == "string":
-            found = string(flat, place, self.budget)
+            found = string(flat, place, self)
         elif name in ("integer", "number"):
             found = (numbers.integer if name == "integer" else numbers.number)(flat, place)
         else:
@@ -179,3 +243,9 @@ def _branches(schema: Mapping[str, Any], key: str, place: Place) -> list[Any]:
 
 def _pointer(keys: tuple[str, ...]) -> str:
     return "#" + "".join("/" + key.replace("~", "~0").replace("/", "~1").replace("%", "%25") for key in keys)
+
+
+def _mentions_unevaluated(schema: Any) -> bool:
+    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    here = isinstance(schema, dict) and not UNEVALUATED.isdisjoint(schema)
+    return here or any(map(_mentions_unevaluated, children))
