@@ -23,6 +23,8 @@ class OutputSpec:
     opens a call, and an answer of ``calls`` holds nothing else. So the markup of a cut call is never told as text.
     ``schemas`` holds, by tool name, the JSON Schema that a finished call must validate against (enforced tools only),
     ``answer`` the one of the text of an answer without calls.
+    ``tools`` names the tools that may be called, for a format that must know them to read a call; by parameter it has
+    the JSON types that a value may be of, parted by ``|``.
     """
 
     format: str
@@ -30,6 +32,7 @@ class OutputSpec:
     markup: Markup = "free"
     starts_in_reasoning: bool = False
     schemas: Mapping[str, Any] = field(default_factory=dict)
+    tools: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     answer: Mapping[str, Any] | None = None
 
 
@@ -37,7 +40,8 @@ class OutputSpec:
 class Trigger:
     """Ordinary tool use: text is free until ``text`` has been generated, from there on ``constraint`` holds.
 
-    With ``after`` that text counts only once ``after`` has been generated, such as the end of the reasoning.
+    With ``after`` that text counts only once ``after`` has been generated, such as the end of the reasoning; with
+    ``opening`` this holds only for an answer that begins with that.
     ``constraint`` is a grammar of one whole call, ``text`` included. When it is complete the text is free again,
     or, with ``once``, only the end of the answer is allowed.
     """
@@ -46,6 +50,7 @@ class Trigger:
     constraint: ConstraintSpec
     once: bool = False
     after: str = ""
+    opening: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ Four nodes are ours; what holds one of them must be plain grammar in all its par
 - ``shared``: its ``content``, written once however often it stands;
 - ``arranged``: ``elements``, each with ``content`` and ``optional``, in their order or (``any_order``) in any;
   ``otherwise`` stands where none of them does;
-- ``raw_text``: text without ``excludes`` (a word between two bars) and without the characters ``other_than``, of
-  ``min_chars`` to ``max_chars`` characters, or of about ``max_tokens`` tokens at most;
+- ``raw_text``: text without ``excludes`` (a word between two bars, or a tag) and without the characters ``other_than``,
+  of ``min_chars`` to ``max_chars`` characters, or of about ``max_tokens`` tokens at most; it begins with none of
+  ``not_first``;
 - ``ebnf``: rules, one a line, the first of them ``root``.
 
 ``max_string_tokens`` of a ``json_schema`` bounds the strings of the JSON that have no length of their own, and
@@ -105,7 +106,8 @@ class _Part:
 
     def _raw_text(self, node: Any) -> str:
         least, most, tokens = node.get("min_chars", 0), node.get("max_chars"), node.get("max_tokens")
-        first, rest = text_without(node["excludes"], least=least, other_than=node.get("other_than", ""))
+        given = {key: node[key] for key in ("other_than", "not_first") if key in node}
+        first, rest = text_without(node.get("excludes", ""), least=least, **given)
         name = f"text_{len(self.rules)}"
         self.rules[name] = rest
         if most is not None:

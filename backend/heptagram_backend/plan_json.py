@@ -80,7 +80,10 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return tuple(_value(get_args(hint)[0], item, f"{path}[{place}]") for place, item in enumerate(value))
     if hint in _NAMES:
         return value if type(value) is hint else _wrong(path, _NAMES[hint])
-    return value if isinstance(value, dict) else _wrong(path, "an object")  # what is left are mappings
+    if not isinstance(value, dict):  # what is left are mappings
+        _wrong(path, "an object")
+    kind = get_args(hint)[1]
+    return value if kind is Any else {key: _value(kind, entry, f"{path}.{key[:40]}") for key, entry in value.items()}
 
 
 def _wrong(path: str, wanted: str) -> NoReturn:

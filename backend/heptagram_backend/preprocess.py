@@ -58,7 +58,7 @@ class Preprocessor:
         model, conventions = self._release.served_model_name, self._format.conventions
         request = enforce(parse_chat_request(raw, self._limits, model, conventions))
         prompt = self._format.encode(request, self._tokenizer)
-        constraints = self._format.constrain(request)
+        constraints = self._format.constrain(request, prompt)
         self._check(request, constrained=bool(constraints.constraint or constraints.trigger))
         return self._chat_plan(request, prompt, constraints)
 
@@ -126,6 +126,7 @@ class Preprocessor:
             parse_calls=calls,
             markup=_markup(request, constraints),
             starts_in_reasoning=prompt.starts_in_reasoning,
+            tools=constraints.tools,
             schemas={name: checkable(schema) for name, schema in constraints.schemas.items()},
             answer=_answer(request),
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 
 class TriggerWatch:
-    """Finds ``text`` in a stream of token bytes, whatever the token boundaries; with ``after``, only behind that."""
+    """Finds ``text`` in a stream of token bytes, whatever the token boundaries; with ``after``, only behind that, and
+    with ``opening`` too, anywhere unless the stream begins with ``opening``."""
 
-    def __init__(self, text: str, after: str = "") -> None:
+    def __init__(self, text: str, after: str = "", opening: str = "") -> None:
         self._text = text.encode()
         self._after = after.encode()  # still to come; empty once it has
+        self._opening = opening.encode()  # still to be compared with; empty once it was
         self._tail = b""
 
     def completes(self, piece: bytes) -> bytes | None:
@@ -26,6 +28,10 @@ class TriggerWatch:
     def advance(self, piece: bytes) -> None:
         """``piece`` was committed."""
         joined = self._tail + piece
+        if len(joined) < len(self._opening) and self._opening.startswith(joined):
+            self._tail = joined
+            return
+        self._after, self._opening = self._needed(joined), b""
         behind = self._behind(joined)
         if behind <= len(joined):
             joined, self._after = joined[behind:], b""
@@ -36,7 +42,12 @@ class TriggerWatch:
         """Text is free again behind a finished call; what stands before it cannot open another one."""
         self._tail = b""
 
+    def _needed(self, joined: bytes) -> bytes:
+        """What must come before the text; ``joined`` is the whole stream as long as its opening is not known."""
+        return self._after if joined.startswith(self._opening) or self._opening.startswith(joined) else b""
+
     def _behind(self, joined: bytes) -> int:
         """Where the search may begin: beyond the end as long as what must come before has not come."""
-        place = joined.find(self._after)
-        return len(joined) + 1 if place < 0 else place + len(self._after)
+        after = self._needed(joined)
+        place = joined.find(after)
+        return len(joined) + 1 if place < 0 else place + len(after)

@@ -14,7 +14,7 @@ from heptagram_backend.conversation import ChatRequest, ResponseFormat, Tool, To
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.base import AnswerBounds
-from heptagram_backend.formats.chatml_json.markup import call_text
+from heptagram_backend.formats.hermes.markup import call_text
 from heptagram_backend.formats.json_value import bounded
 from heptagram_backend.release import Release
 from heptagram_backend.schema import walk

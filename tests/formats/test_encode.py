@@ -9,7 +9,7 @@ import pytest
 from heptagram_backend.conversation import Message, PastCall, ToolChoice
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.chatml_json import ChatMLJson
-from heptagram_backend.formats.chatml_json.markup import canonical_arguments
+from heptagram_backend.formats.hermes.markup import canonical_arguments
 from tests.formats.samples import request, tool
 from tests.formats.smollm2 import reference, tokenizer
 

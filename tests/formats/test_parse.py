@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, Parsed, Text
 from heptagram_backend.formats.chatml_json import ChatMLJson
-from heptagram_backend.formats.chatml_json.markup import call_text, canonical_arguments
+from heptagram_backend.formats.hermes.markup import call_text, canonical_arguments
 from heptagram_backend.generation import OutputSpec
 from tests.formats.samples import call, merged, parse
 

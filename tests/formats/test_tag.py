@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.conversation import ChatRequest, ResponseFormat, ToolChoice
 from heptagram_backend.formats.chatml_json import ChatMLJson
-from heptagram_backend.formats.chatml_json.markup import call_text
+from heptagram_backend.formats.hermes.markup import call_text
 from tests.formats.samples import request, tool, walked
 from tests.formats.schemas import FAMILIES
 from tests.formats.smollm2 import EOS, factory

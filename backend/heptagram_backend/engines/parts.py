@@ -14,7 +14,7 @@ from heptagram_backend.emit import Emitter
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engine_api import Sink
 from heptagram_backend.formats import load_format
-from heptagram_backend.generation import DraftSource, GenerationRequest
+from heptagram_backend.generation import DraftSource, GenerationRequest, Trigger
 from heptagram_backend.inputs import StepInputs, declarations
 from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
 from heptagram_backend.plan import ROWS, Planner
@@ -93,6 +93,10 @@ def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
     )
 
 
+def _watch(trigger: Trigger | None) -> TriggerWatch | None:
+    return None if trigger is None else TriggerWatch(trigger.text, trigger.after, trigger.opening)
+
+
 class _SequenceMaker:
     """Turns a request into a sequence with its drafter, parser and stop tokens."""
 
@@ -120,5 +124,5 @@ class _SequenceMaker:
             drafts_forced=policy.forced,
             emitter=emitter,
             stop_ids=eos | frozenset(request.stop_token_ids),
-            watch=TriggerWatch(request.trigger.text, request.trigger.after) if request.trigger else None,
+            watch=_watch(request.trigger),
         )

@@ -13,6 +13,7 @@ FORMATS: dict[str, str] = {
     "deepseek_v4": "heptagram_backend.formats.deepseek_v4:DeepSeekV4",
     "deepseek_v4_preview": "heptagram_backend.formats.deepseek_v4:DeepSeekV4Preview",
     "deepseek_v4_1": "heptagram_backend.formats.deepseek_v4_1:DeepSeekV41",
+    "qwen3": "heptagram_backend.formats.qwen3:Qwen3",
 }
 
 

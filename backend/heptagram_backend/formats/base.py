@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.conversation import ChatRequest, Conventions
@@ -48,6 +48,7 @@ class CallFinished:
     """The open call is complete."""
 
 
+When = Literal["never", "maybe", "always"]
 Parsed = Text | Reasoning | CallBegin | CallArguments | CallFinished
 
 
@@ -63,10 +64,21 @@ class OutputParser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PromptEncoding:
-    """Token ids of the prompt, up to and including the header of the assistant turn to be generated."""
+    """Token ids of the prompt, up to and including the header of the assistant turn to be generated.
+
+    ``reasoning`` says what the prompt leaves to the answer: it begins inside its reasoning, or may open with some, or
+    has none.
+    """
 
     ids: tuple[int, ...]
-    starts_in_reasoning: bool = False
+    reasoning: When = "never"
+
+    @property
+    def starts_in_reasoning(self) -> bool:
+        return self.reasoning == "always"
+
+
+PLAIN: Final = PromptEncoding(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +103,14 @@ class AnswerBounds:
 class Constraints:
     """What holds while the answer is generated. All empty: free text.
 
-    ``schemas`` holds by tool name what a finished call must validate against.
+    ``schemas`` holds by tool name what a finished call must validate against, ``tools`` what the parser must know of
+    the tools: see :class:`heptagram_backend.generation.OutputSpec`.
     """
 
     constraint: ConstraintSpec | None = None
     trigger: Trigger | None = None
     schemas: Mapping[str, Any] = field(default_factory=dict)
+    tools: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Format(Protocol):
@@ -123,8 +137,11 @@ class Format(Protocol):
             RequestError: the checkpoint's template cannot express the conversation.
         """
 
-    def constrain(self, request: ChatRequest) -> Constraints:
-        """Build the structural tag and the trigger that ``tool_choice``, ``strict`` and ``response_format`` ask for."""
+    def constrain(self, request: ChatRequest, prompt: PromptEncoding = PLAIN) -> Constraints:
+        """Build the structural tag and the trigger that ``tool_choice``, ``strict`` and ``response_format`` ask for.
+
+        ``prompt`` is what :meth:`encode` made of the request: a checkpoint's template may decide whether it reasons.
+        """
 
     def parser(self, output: OutputSpec) -> OutputParser: ...
 

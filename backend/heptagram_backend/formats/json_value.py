@@ -1,4 +1,4 @@
-"""JSON inside a constraint, within the server's bounds: the nodes of a structural tag that all formats share."""
+"""JSON inside a constraint, within the server's bounds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.formats.base import AnswerBounds
+from heptagram_backend.formats.nodes import Node, tag_spec
 
-Node = dict[str, Any]
 Schema = Mapping[str, Any]
 
+ANY_OBJECT: Final[Schema] = {"type": "object", "additionalProperties": {}}
 _MAPS: Final = ("properties", "$defs")
 
 
@@ -23,11 +24,6 @@ def json_node(schema: Schema, bounds: AnswerBounds) -> Node:
         "max_string_tokens": bounds.string_tokens,
         "max_items": bounds.array_items,
     }
-
-
-def tag_spec(node: Node) -> ConstraintSpec:
-    """The whole answer is ``node``."""
-    return ConstraintSpec.structural_tag({"type": "structural_tag", "format": node})
 
 
 def bounded(spec: ConstraintSpec, bounds: AnswerBounds) -> ConstraintSpec:

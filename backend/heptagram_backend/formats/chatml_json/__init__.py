@@ -6,11 +6,12 @@ Used for SmolLM2 and for every checkpoint whose template knows only roles and co
 from __future__ import annotations
 
 from heptagram_backend.conversation import ChatRequest, Conventions
-from heptagram_backend.formats.base import AnswerBounds, ChatTokenizer, Constraints, OutputParser, PromptEncoding
+from heptagram_backend.formats.base import PLAIN, AnswerBounds, ChatTokenizer, Constraints, OutputParser, PromptEncoding
 from heptagram_backend.formats.chatml_json.encode import RenderedMessage, render_messages
-from heptagram_backend.formats.chatml_json.markup import Guard
-from heptagram_backend.formats.chatml_json.parse import CallParser, PlainParser
-from heptagram_backend.formats.chatml_json.tag import constraints
+from heptagram_backend.formats.hermes.markup import Guard
+from heptagram_backend.formats.hermes.parse import CallParser, PlainParser
+from heptagram_backend.formats.hermes.tag import HermesCalls
+from heptagram_backend.formats.policy import constraints
 from heptagram_backend.generation import OutputSpec
 
 __all__ = ["ChatMLJson"]
@@ -38,8 +39,9 @@ class ChatMLJson:
         """The role and content of each message as the checkpoint's template gets them."""
         return render_messages(request, guarded)
 
-    def constrain(self, request: ChatRequest) -> Constraints:
-        return constraints(request, self._bounds)
+    def constrain(self, request: ChatRequest, prompt: PromptEncoding = PLAIN) -> Constraints:
+        del prompt  # no reasoning
+        return constraints(request, HermesCalls(request, self._bounds), self._bounds)
 
     def parser(self, output: OutputSpec) -> OutputParser:
         return CallParser(output.markup) if output.parse_calls else PlainParser()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from heptagram_backend.conversation import ChatRequest, Message, PastCall, Tool
-from heptagram_backend.formats.chatml_json.markup import (
+from heptagram_backend.conversation import ChatRequest, Message, Tool
+from heptagram_backend.formats.hermes.markup import (
     BETWEEN_CALLS,
     CALL_BEGIN,
     CALL_END,
@@ -20,6 +21,7 @@ from heptagram_backend.formats.chatml_json.markup import (
     result_text,
     without_result_tags,
 )
+from heptagram_backend.formats.template import in_call_order
 
 RenderedMessage = dict[str, str]
 
@@ -45,39 +47,28 @@ def render_messages(request: ChatRequest, guarded: Guard) -> list[RenderedMessag
 
 
 def _turns(messages: Sequence[Message], guarded: Guard) -> Iterator[RenderedMessage]:
-    calls: tuple[PastCall, ...] = ()
-    results: list[Message] = []
-    for message in messages:
-        if message.role == "tool":
-            results.append(message)
+    for is_result, group in groupby(in_call_order(messages), lambda message: message.role == "tool"):
+        if is_result:
+            texts = (result_text(guarded(without_result_tags(result.content or ""))) for result in group)
+            yield {"role": "user", "content": BETWEEN_CALLS.join(texts)}
             continue
-        if results:
-            yield _results(results, calls, guarded)
-            results = []
-        content = message.content or ""
-        if message.role == "assistant":
-            calls = message.calls
-            yield _assistant(message, guarded)
-        elif message.role == "user":
-            yield {"role": "user", "content": guarded(without_result_tags(content))}
-        else:
-            yield {"role": "system", "content": guarded(content)}
-    if results:
-        yield _results(results, calls, guarded)
+        for message in group:
+            yield _turn(message, guarded)
+
+
+def _turn(message: Message, guarded: Guard) -> RenderedMessage:
+    if message.role == "assistant":
+        return _assistant(message, guarded)
+    content = message.content or ""
+    if message.role == "user":
+        return {"role": "user", "content": guarded(without_result_tags(content))}
+    return {"role": "system", "content": guarded(content)}
 
 
 def _assistant(message: Message, guarded: Guard) -> RenderedMessage:
     calls = [call_text(call.name, canonical_arguments(call.arguments), guarded) for call in message.calls]
     content = [guarded(message.content)] if message.content else []
     return {"role": "assistant", "content": BETWEEN_CALLS.join(content + calls)}
-
-
-def _results(results: Sequence[Message], calls: Sequence[PastCall], guarded: Guard) -> RenderedMessage:
-    """One user turn for neighbouring results, in the order of the calls; those of unknown calls come last."""
-    order = {call.id: place for place, call in enumerate(calls)}
-    placed = sorted(results, key=lambda result: order.get(result.call_id or "", len(order)))
-    texts = (result_text(guarded(without_result_tags(result.content or ""))) for result in placed)
-    return {"role": "user", "content": BETWEEN_CALLS.join(texts)}
 
 
 def _declare(tools: Sequence[Tool], messages: list[RenderedMessage], guarded: Guard) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from heptagram_backend.conversation import ChatRequest, Conventions, Role
 from heptagram_backend.errors import ReleaseError
-from heptagram_backend.formats.base import AnswerBounds, ChatTokenizer, Constraints, OutputParser, PromptEncoding
+from heptagram_backend.formats.base import PLAIN, AnswerBounds, ChatTokenizer, Constraints, OutputParser, PromptEncoding
 from heptagram_backend.formats.deepseek_v4.encode import Dialect, render
 from heptagram_backend.formats.deepseek_v4.markup import (
     ASSISTANT,
@@ -52,9 +52,10 @@ class DsmlFormat:
     def encode(self, request: ChatRequest, tokenizer: ChatTokenizer) -> PromptEncoding:
         mode = read_mode(request, self.conventions)
         text = render(request, mode, self.dialect, tokenizer.guarded)
-        return PromptEncoding(tuple(tokenizer.encode(text)), starts_in_reasoning=mode.thinking)
+        return PromptEncoding(tuple(tokenizer.encode(text)), reasoning="always" if mode.thinking else "never")
 
-    def constrain(self, request: ChatRequest) -> Constraints:
+    def constrain(self, request: ChatRequest, prompt: PromptEncoding = PLAIN) -> Constraints:
+        del prompt  # the request says it all
         thinking = read_mode(request, self.conventions).thinking
         return constraints(request, self.dialect.dsml, thinking=thinking, bounds=self._bounds)
 

@@ -93,13 +93,25 @@ class Dsml:
 V4: Final = Dsml("tool_calls", "invoke", "parameter")
 V4_1: Final = Dsml(" calls", " invoke", " parameter")
 
-_UNNAMEABLE: Final = re.compile(r'["<>\x00-\x1f\x7f]')
+UNWRITABLE: Final = '"<>' + "".join(map(chr, range(0x20))) + "\x7f"
+_NAME_CHARACTERS: Final = 256
+_UNNAMEABLE: Final = re.compile(f"[{re.escape(UNWRITABLE)}\ud800-\udfff]")
 _RESULT_TAG: Final = re.compile(r"<(?=/?tool_result>)")
 
 
 def can_name(name: str) -> bool:
     """Whether the markup can carry ``name``: it is written as it is between double quotes."""
     return bool(name) and not _UNNAMEABLE.search(name)
+
+
+def name_fault(name: str) -> str | None:
+    """Why a model cannot be made to write ``name``: the markup cannot carry it, or it would end there."""
+    if can_name(name) and len(name) <= _NAME_CHARACTERS and DSML not in name:
+        return None
+    return (
+        f"the name cannot be written in this model's markup; use 1 to {_NAME_CHARACTERS} characters without quotes, "
+        "angle brackets and control characters"
+    )
 
 
 def without_result_tags(text: str) -> str:

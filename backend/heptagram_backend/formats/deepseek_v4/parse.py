@@ -20,6 +20,7 @@ from typing import Final, Literal
 from heptagram_backend.formats.base import CallArguments, CallBegin, CallFinished, Parsed, Reasoning, Text
 from heptagram_backend.formats.deepseek_v4.markup import BEFORE_BLOCK, THINK_END, Dsml
 from heptagram_backend.formats.json_scanner import JsonScanner
+from heptagram_backend.formats.reasoning import partial
 from heptagram_backend.generation import Markup
 from heptagram_wire.events import FinishReason
 
@@ -247,11 +248,3 @@ class DsmlParser:
         self._give(Text(self._raw))
         self._at, self._begun, self._raw = _At.TEXT, False, ""
         return True
-
-
-def partial(text: str, tag: str) -> int:
-    """Length of the longest end of ``text`` that could become ``tag``."""
-    for length in range(min(len(text), len(tag) - 1), 0, -1):
-        if text.endswith(tag[:length]):
-            return length
-    return 0

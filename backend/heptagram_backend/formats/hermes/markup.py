@@ -1,4 +1,4 @@
-"""The markup of the format, in the one canonical form that is rendered, enforced and read.
+"""The markup of Hermes-style calls, in the one canonical form that is rendered, enforced and read.
 
 ``<tool_call>`` newline, one JSON object, newline ``</tool_call>``; calls are separated by a newline, and so are the
 ``<tool_response>`` blocks that answer them.
