@@ -14,7 +14,6 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import create
 from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from heptagram_backend.errors import EngineError
 from heptagram_wire import errors as codes
@@ -89,7 +88,9 @@ def _validate(value: Any, schema: Any, what: str) -> None:
     checker = _Validator(schema, format_checker=_Validator.FORMAT_CHECKER, registry=Registry())
     try:
         fault = best_match(checker.iter_errors(value))
-    except (Unresolvable, RecursionError) as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # subtle: out of stack, the library's registry (Rust) panics, which is no Exception
         raise InvalidOutputError(f"{what} not to be checked against the schema ({type(error).__name__})") from error
     if isinstance(fault, ValidationError):
         raise InvalidOutputError(f"{what} not valid at {fault.json_path}: {fault.message}")

@@ -104,6 +104,15 @@ def test_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fetched
 
 
+@pytest.mark.parametrize("loop", [{"$ref": "#"}, {"not": {"$ref": "#"}}, {"anyOf": [{"$ref": "#"}, {}]}])
+def test_a_schema_without_end_and_a_value_without_bottom_end_the_check_alone(loop: dict[str, Any]) -> None:
+    """Out of stack the library may panic, which no `except Exception` would catch."""
+    with pytest.raises(InvalidOutputError, match="not to be checked"):
+        OutputValidator({}, loop).check_text("1")
+    with pytest.raises(InvalidOutputError):
+        OutputValidator({}, {"items": {"$ref": "#"}}).check_text("[" * 2_000 + "]" * 2_000)
+
+
 def test_references_inside_the_schema_are_followed() -> None:
     schema = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}}
     check = OutputValidator({}, schema).check_text

@@ -58,7 +58,10 @@ def _with_type(name: str, keywords: st.SearchStrategy[dict[str, Any]]) -> st.Sea
 _STRINGS = _with_type(
     "string",
     _optional(
-        minLength=_COUNTS, maxLength=_COUNTS, pattern=PATTERNS, format=st.sampled_from(["date", "ipv4", "uuid", "nope"])
+        minLength=_COUNTS,
+        maxLength=_COUNTS,
+        pattern=PATTERNS,
+        format=st.sampled_from(["date", "ipv4", "uuid", "iri", "regex", "nope"]),
     ),
 )
 _NUMBER_KEYWORDS = _optional(
@@ -66,7 +69,7 @@ _NUMBER_KEYWORDS = _optional(
     maximum=_BOUNDS,
     exclusiveMinimum=_BOUNDS,
     exclusiveMaximum=_BOUNDS,
-    multipleOf=st.sampled_from([1, 2, 3, 0.5, 2.0, 0.1]),
+    multipleOf=st.sampled_from([1, 2, 3, 0.5, 2.0, 0.25]),
 )
 _LEAVES = st.one_of(
     st.booleans(),
@@ -81,6 +84,17 @@ _LEAVES = st.one_of(
 )
 
 
+_CONDITIONS = st.one_of(
+    st.fixed_dictionaries({"required": st.lists(NAMES, min_size=1, max_size=2)}),
+    st.fixed_dictionaries(
+        {"properties": st.dictionaries(NAMES, st.fixed_dictionaries({"const": SCALARS}), min_size=1, max_size=2)},
+        optional={"required": st.lists(NAMES, max_size=2), "type": st.just("object")},
+    ),
+    st.fixed_dictionaries({"enum": st.lists(SCALARS, max_size=3)}),
+    _optional(minLength=_COUNTS, maxItems=_COUNTS, minimum=st.integers(-3, 3), exclusiveMaximum=st.integers(-3, 3)),
+)
+
+
 def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     properties = st.dictionaries(NAMES, inner, max_size=3)
     objects = _optional(
@@ -90,7 +104,10 @@ def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         minProperties=_COUNTS,
         maxProperties=_COUNTS,
         unevaluatedProperties=st.booleans(),
-        patternProperties=st.just({"^a": {"type": "null"}}),
+        patternProperties=st.dictionaries(st.sampled_from(["^a", "b", '["c]$']), inner, max_size=2),
+        propertyNames=st.one_of(_STRINGS, st.sampled_from([{"enum": ["a", "c", "d"]}, False, {"not": {"const": "b"}}])),
+        dependentRequired=st.dictionaries(NAMES, st.lists(NAMES, max_size=2), max_size=2),
+        dependentSchemas=st.dictionaries(NAMES, inner, max_size=2),
     )
     arrays = _optional(
         items=inner,
@@ -98,9 +115,15 @@ def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         minItems=_COUNTS,
         maxItems=_COUNTS,
         uniqueItems=st.booleans(),
+        contains=inner,
+        minContains=_COUNTS,
+        maxContains=_COUNTS,
     )
     lists = st.lists(inner, min_size=1, max_size=3)
-    unions = _optional(anyOf=lists, oneOf=lists, allOf=lists)
+    conditions = st.one_of(inner, _CONDITIONS)
+    unions = _optional(
+        anyOf=lists, oneOf=lists, allOf=lists, **{"not": conditions, "if": conditions, "then": inner, "else": inner}
+    )
     mixed = st.tuples(unions, st.one_of(objects, _STRINGS, _NUMBER_KEYWORDS, st.just({"$ref": "#/$defs/x"}))).map(
         lambda pair: {**pair[1], **pair[0]}
     )

@@ -190,6 +190,11 @@ def test_free_names_are_held_to_a_pattern(keywords: dict[str, Any]) -> None:
         ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "#/pattern"),
         ({"allOf": [{"unevaluatedProperties": False}, {"properties": {"a": {}}}]}, "#/allOf/0/unevaluatedProperties"),
         ({"anyOf": [{"$ref": "#"}, _INT]}, "#"),
+        ({"$ref": "#"}, "#"),
+        ({"anyOf": [{"$ref": "#/$defs/a"}, _INT], "$defs": {"a": {"$ref": "#/$defs/a"}}}, "#/$defs/a"),
+        ({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"not": {"allOf": [{"$ref": "#/$defs/a"}]}}}}, "#/$defs/a"),
+        ({"oneOf": [{"if": {"$ref": "#/oneOf/0"}}, _INT]}, "#/oneOf/0"),
+        ({"dependentSchemas": {"a": {"$ref": "#"}}}, "#"),
     ],
 )
 def test_refused(schema: Any, pointer: str) -> None:
@@ -227,7 +232,6 @@ def test_what_is_no_schema_is_invalid(schema: Any) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"$ref": "#"},
         {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
         {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
         {"type": "integer", "minimum": 3, "maximum": 2},
@@ -236,6 +240,7 @@ def test_what_is_no_schema_is_invalid(schema: Any) -> None:
         {"type": "string", "enum": [1, 2]},
         {"allOf": [_INT, _STR]},
         {"type": "object", "properties": {"a": {}}, "minProperties": 2},
+        {"type": "object", "minProperties": 1, "maxProperties": 0},
     ],
 )
 def test_what_nothing_finite_satisfies_is_refused(schema: Any) -> None:

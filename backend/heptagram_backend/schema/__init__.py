@@ -21,9 +21,10 @@ from __future__ import annotations
 from typing import Any
 
 from heptagram_backend.schema.checking import checkable
+from heptagram_backend.schema.endless import endless
 from heptagram_backend.schema.limits import Budget, SchemaLimits
 from heptagram_backend.schema.place import Place, Unenforced
-from heptagram_backend.schema.prune import circular, prune
+from heptagram_backend.schema.prune import prune
 from heptagram_backend.schema.walker import Walker
 
 __all__ = ["Budget", "SchemaLimits", "Unenforced", "checkable", "walk", "walk_parameters"]
@@ -44,6 +45,8 @@ def walk(schema: Any, param: str, budget: Budget | None = None, unenforced: Unen
         RequestError: ``unsupported_schema``, ``invalid_value`` (no JSON Schema) or ``too_large``, with the place.
     """
     place = Place(param, unenforced=unenforced)
+    if (loop := endless(schema, place)) is not None:
+        raise loop.refuse("a `$ref` leads back to itself without an object or array in between; correct it")
     walker = Walker(schema, place, budget or Budget())
     root = walker.run()
     pruned = prune(root, walker.definitions)
@@ -51,8 +54,6 @@ def walk(schema: Any, param: str, budget: Budget | None = None, unenforced: Unen
         where, reason = walker.dead_ends[0] if walker.dead_ends else (place, "every value would have to be endless")
         raise where.refuse(f"{reason}, so no value satisfies the schema; correct it")
     root, definitions = pruned
-    if circular(definitions):
-        raise place.refuse("a `$ref` leads back to itself without an object or array in between; correct it")
     return root | ({"$defs": definitions} if definitions else {})
 
 

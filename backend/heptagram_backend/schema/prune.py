@@ -31,25 +31,6 @@ def prune(root: Node, definitions: Mapping[str, Node]) -> tuple[Node, dict[str, 
     return pruned, {name: kept[name] for name in definitions if name in kept}
 
 
-def circular(definitions: Mapping[str, Node]) -> str | None:
-    """A definition that leads back to itself without reading any of the value; ``None`` when there is none."""
-    finished: set[str] = set()
-    for first in definitions:
-        trail = [first]
-        pending = [_at_once(definitions[first])]
-        while pending:
-            name = next(pending[-1], None)
-            if name is None:
-                finished.add(trail.pop())
-                pending.pop()
-            elif name in trail:
-                return name
-            elif name not in finished:
-                trail.append(name)
-                pending.append(_at_once(definitions[name]))
-    return None
-
-
 def _at_once(node: Node) -> Iterator[str]:
     """References that stand at the very place of ``node``."""
     if "$ref" in node:
@@ -83,6 +64,8 @@ def _cut(node: Node, finite: set[str]) -> Node:
 
 def _cut_object(node: Node, finite: set[str]) -> Node:
     least, most = node.get("minProperties", 0), node.get("maxProperties")
+    if most is not None and least > most:
+        return _NEVER
     if "properties" not in node:
         others = _cut(node["additionalProperties"], finite)
         if others != _NEVER and most != 0:
@@ -93,7 +76,7 @@ def _cut_object(node: Node, finite: set[str]) -> Node:
     if any(properties[name] == _NEVER for name in node["required"]):
         return _NEVER
     properties = {name: child for name, child in properties.items() if child != _NEVER}
-    if least > len(properties) or (most is not None and most < max(least, len(node["required"]))):
+    if least > len(properties) or (most is not None and most < len(node["required"])):
         return _NEVER
     return node | {"properties": properties}
 
