@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from typing import Any
 
 import pytest
 
+from heptagram_backend.schema import checkable
+from heptagram_backend.validate import InvalidOutputError, OutputValidator
 from heptagram_wire import errors as codes
 from tests.preprocess.asking import body, parse, refused, strict, tool
 from tests.preprocess.oracle import Oracle
@@ -94,11 +98,20 @@ def test_dangling_pointers_and_pointers_into_the_body() -> None:
 
 
 @pytest.mark.parametrize(
-    "parameters", [{}, {"parameters": None}, {"parameters": {}}, {"parameters": {"type": "object"}}]
+    "parameters",
+    [
+        {},
+        {"parameters": None},
+        {"parameters": {}},
+        {"parameters": {"type": "object"}},
+        {"parameters": {"type": "object", "properties": {}}},
+        {"parameters": {"type": "object", "properties": {}, "additionalProperties": False, "required": []}},
+        {"parameters": {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "none"}},
+    ],
 )
-def test_tools_without_arguments(parameters: dict[str, Any]) -> None:
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_goal"}}])
+def test_tools_without_arguments(parameters: dict[str, Any], choice: Any) -> None:
     """https://github.com/theroyallab/tabbyAPI/issues/485"""
-    choice = {"type": "function", "function": {"name": "get_goal"}}
     enforced = parse(body(tools=[tool("get_goal", **parameters)], tool_choice=choice)).tools[0].enforced
     assert _ORACLE.accepts(enforced, {})
     assert not _ORACLE.accepts(enforced, {"a": 1})
@@ -106,9 +119,12 @@ def test_tools_without_arguments(parameters: dict[str, Any]) -> None:
 
 def test_absent_items_and_the_empty_schema_mean_anything() -> None:
     """https://github.com/microsoft/vscode/issues/284536"""
-    for schema in ({"type": "array"}, {"type": "array", "items": {}}, {}):
-        assert _accepts(schema, [1, "a", {"b": [None]}])
-    assert not _accepts({"type": "array"}, {"a": 1})
+    lists: list[Any] = [[1, "a", {"b": [None]}], []]
+    for schema in ({"type": "array"}, {"type": "array", "items": {}}, {"type": "array", "items": True}, {}):
+        assert all(_accepts(schema, value) for value in lists)
+    others: list[Any] = ["a", 1, None, True, {"a": [{}]}]
+    assert not any(_accepts({"type": "array"}, value) for value in others)
+    assert all(_accepts({}, value) for value in others)
 
 
 def test_long_texts_and_lists_stay_within_the_limits() -> None:
@@ -125,18 +141,74 @@ def test_long_texts_and_lists_stay_within_the_limits() -> None:
 
 def test_meta_schemas_are_not_fetched_and_remote_references_are_refused() -> None:
     """https://github.com/executeautomation/mcp-playwright/issues/109"""
+    url = {"type": "string", "format": "uri"}
     for schema in ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema"):
-        parameters = {"type": "object", "properties": {"url": {"type": "string"}}, "$schema": schema, "$id": "urn:x"}
+        parameters = {
+            "type": "object",
+            "properties": {"url": url},
+            "$schema": schema,
+            "$id": "urn:x",
+            "definitions": {},
+        }
         assert parse(body(tools=[tool(parameters=parameters, strict=True)])).tools[0].enforced
-    wire = refused(body(**strict({"$ref": "http://169.254.169.254/latest/schema.json"})))
-    assert wire.code == codes.UNSUPPORTED_SCHEMA
+
+
+_REMOTE = {"$ref": "http://169.254.169.254/latest/schema.json"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _REMOTE,
+        {"$ref": "file:///etc/passwd"},
+        {"$ref": "//a.example/x#/a"},
+        {"type": "array", "items": _REMOTE},
+        {"anyOf": [{"type": "string"}, {"properties": {"a": _REMOTE}}]},
+        {"not": _REMOTE},
+        {"if": {"properties": {"a": _REMOTE}}, "then": True},
+        {"contains": _REMOTE},
+        {"propertyNames": _REMOTE},
+        {"patternProperties": {"a": _REMOTE, "b": {}}},
+        {"dependentSchemas": {"a": _REMOTE}},
+        {"oneOf": [True, {"items": _REMOTE}]},
+    ],
+)
+@pytest.mark.parametrize("mode", ["refuse", "validate"])
+def test_remote_references_are_refused_wherever_they_stand(
+    schema: Any, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """https://github.com/executeautomation/mcp-playwright/issues/109"""
+    reached: list[object] = []
+    monkeypatch.setattr(socket, "create_connection", lambda *target, **_: reached.append(target))
+    wire = refused(body(**strict(schema), heptagram={"unenforced": mode}))
+    assert (wire.code, wire.param) == (codes.UNSUPPORTED_SCHEMA, "tools[0].function.parameters")
+    assert not reached
+
+
+def test_a_remote_reference_in_a_branch_that_nothing_satisfies_is_never_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """https://github.com/executeautomation/mcp-playwright/issues/109"""
+    reached: list[object] = []
+    monkeypatch.setattr(socket, "create_connection", lambda *target, **_: reached.append(target))
+    dead = {"allOf": [{"type": "string"}, {"type": "integer", "properties": {"a": _REMOTE}}]}
+    schema = {"anyOf": [dead, {"type": "object", "properties": {"a": {"type": "integer"}}}]}
+    assert _accepts(schema, {"a": 1})
+    with pytest.raises(InvalidOutputError):
+        OutputValidator({}, checkable(schema)).check_text('{"a": 1}')
+    assert not reached
 
 
 def test_parameters_named_like_the_wrapper() -> None:
     """https://github.com/vllm-project/vllm/issues/41240"""
-    parameters = {"type": "object", "properties": {"arguments": {"type": "array"}, "pattern": {"type": "string"}}}
+    texts = {"type": "array", "items": {"type": "string"}}
+    names = ("arguments", "input", "parameters", "name", "type", "properties", "required", "pattern", "$ref", "enum")
+    parameters = {"type": "object", "properties": dict.fromkeys(names, texts), "required": list(names)}
     enforced = parse(body(tools=[tool(parameters=parameters, strict=True)])).tools[0].enforced
-    assert _ORACLE.accepts(enforced, {"arguments": ["-v"], "pattern": "x"})
+    value = {name: ["-v", "--name"] for name in names}
+    assert _ORACLE.accepts(enforced, value)
+    assert not _ORACLE.accepts(enforced, {"arguments": value})
+    OutputValidator({"f": checkable(parameters)}).check_call("f", json.dumps(value))
 
 
 def test_odd_property_names_are_written_as_they_are() -> None:
@@ -152,6 +224,8 @@ def test_digit_and_word_classes_are_ascii() -> None:
     assert _accepts({"type": "string", "pattern": "^\\d$"}, "1")
     assert not _accepts({"type": "string", "pattern": "^\\d$"}, "১")
     assert _accepts({"type": "string", "pattern": "^\\w+$"}, "Lx_9")
+    for classes, text in (("\\w", "é"), ("[\\w]", "é"), ("\\d", "٣"), ("[^\\W]", "é"), ("[^\\D]", "٣"), ("\\D", "٣")):
+        assert not _accepts({"type": "string", "pattern": f"^{classes}$"}, text)
     assert not _accepts({"type": "string", "pattern": "^\\w+$"}, "Ł")
 
 
