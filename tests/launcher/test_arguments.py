@@ -36,6 +36,11 @@ def test_flags_become_values_of_the_release() -> None:
     assert options.openai_port == 9000
 
 
+def test_the_format_goes_into_the_release() -> None:
+    options = parse_arguments(["--model", "m", "--format", "deepseek_v4"])
+    assert options.overrides == Overrides(release={"format": "deepseek_v4"})
+
+
 def test_a_demo_takes_free_ports_unless_told() -> None:
     address = parse_arguments(["--demo", "--http-port", "8123"]).address
     assert address.http_port == 8123
@@ -50,6 +55,9 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
+        (["--model", "m", "--format", "nope"], "choose from 'chatml_json', 'deepseek_v4'"),
+        (["--format", "deepseek_v4"], "--format: belongs to a checkpoint of your own"),
+        (["--model-repository", "b", "--format", "deepseek_v4"], "served as it is"),
         (["--block-size", "32"], "--block-size: not supported by the engine yet"),
         (["--enable-prefix-caching"], "--enable-prefix-caching: not supported"),
         (["--max-num-batched-tokens", "1", "--long-prefill-token-threshold", "2"], "--long-prefill-token-threshold"),

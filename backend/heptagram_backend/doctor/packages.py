@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any, Final
 
-from heptagram_backend.checkpoint import EMBEDDED, is_converted, shipped_file
+from heptagram_backend.checkpoint import DEFAULT, is_converted, shipped_file
 from heptagram_backend.doctor.finding import Finding
 from heptagram_backend.errors import LaunchError, ReleaseError
 from heptagram_backend.server.checks import NUMPY_2_TRITON, check_install
@@ -80,7 +80,7 @@ def xgrammar() -> Finding:
 
 def checkpoint() -> Finding:
     """The model of the embedded default; ``--model`` serves another."""
-    (name,) = EMBEDDED
+    name = DEFAULT
     try:
         source = shipped_file(name)
     except ReleaseError as error:

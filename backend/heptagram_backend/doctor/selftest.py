@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from heptagram_backend.checkpoint import EMBEDDED, EMBEDDED_PREFIX, resolve
+from heptagram_backend.checkpoint import DEFAULT, EMBEDDED_PREFIX, resolve
 from heptagram_backend.doctor.finding import Finding
 
 NAME: Final = "one answer"
@@ -57,8 +57,7 @@ def main() -> int:
     from heptagram_backend.targets.invariance import row_invariance
 
     began = time.monotonic()
-    (name,) = EMBEDDED
-    folder = resolve(f"{EMBEDDED_PREFIX}{name}", report=_say)
+    folder = resolve(f"{EMBEDDED_PREFIX}{DEFAULT}", report=_say)
     _say("loading weights")
     target = load_target(replace(EngineOptions(), max_model_len=_MAX_MODEL_LEN, max_num_seqs=_SLOTS), folder)
     result = row_invariance(target, report=_say)

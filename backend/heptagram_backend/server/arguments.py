@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heptagram_backend.drafts import POLICIES
+from heptagram_backend.formats import FORMATS
 from heptagram_backend.server.launch import free_address
 from heptagram_backend.server.process import Address
 from heptagram_backend.server.repository import Overrides
@@ -44,6 +45,8 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
         parser.error(
             "--model-repository is served as it is: put these values into its release.yaml files, or use --model"
         )
+    if values.format and values.model is None:
+        parser.error("--format: belongs to a checkpoint of your own; give it with --model")
     return ServeOptions(
         model_repository=values.model_repository,
         model=values.model,
@@ -58,9 +61,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="heptagram serve", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--model-repository", type=Path, metavar="P", help="a Triton model repository, served as it is")
-    what.add_argument("--model", metavar="DIR_OR_GGUF", help="a checkpoint folder or a .gguf file (default: embedded)")
+    what.add_argument("--model", metavar="DIR_OR_GGUF", help="a checkpoint folder, a .gguf file or embedded:NAME")
     release = parser.add_argument_group("release", "written into release.yaml of a repository in the cache folder")
     release.add_argument("--served-model-name", metavar="N")
+    release.add_argument(
+        "--format",
+        choices=sorted(FORMATS),
+        help="how the model of --model writes prompts and calls (default: chatml_json; embedded models know theirs)",
+    )
     for name in _ENGINE_FLAGS:
         release.add_argument(_flag(name), type=int, metavar="N")
     release.add_argument("--speculative-config", metavar="JSON", help='{"method": "auto", "num_speculative_tokens": 7}')
@@ -105,8 +113,7 @@ def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> O
         engine["device"] = values.device
     engine |= _speculative(parser, values.speculative_config)
     release = _generation(parser, values.generate_config)
-    if values.served_model_name:
-        release["served_model_name"] = values.served_model_name
+    release |= {name: given for name in ("served_model_name", "format") if (given := getattr(values, name))}
     return Overrides(release=release, engine=engine)
 
 

@@ -12,24 +12,19 @@ import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from heptagram_backend.checkpoint import EMBEDDED_PREFIX, resolve
+from heptagram_backend.checkpoint import resolve
 from heptagram_backend.errors import LaunchError, ReleaseError
 from heptagram_backend.server.arguments import ServeOptions, parse_arguments
 from heptagram_backend.server.control import ModelControl
 from heptagram_backend.server.launch import launch, models_of
 from heptagram_backend.server.log import failure_report, status_of
+from heptagram_backend.server.model import values_for
 from heptagram_backend.server.process import EXIT_TIMEOUT_S, Address, ServerProcess
 from heptagram_backend.server.progress import Progress
 from heptagram_backend.server.pulse import Pulse
-from heptagram_backend.server.repository import (
-    Overrides,
-    context_that_fits,
-    project_repository,
-    releases_of,
-    write_repository,
-)
+from heptagram_backend.server.repository import project_repository, releases_of, write_repository
 from heptagram_backend.server.stubs import Stubs
 from heptagram_backend.server.watchdog import Watchdog
 
@@ -102,23 +97,8 @@ def _own_repository(options: ServeOptions, progress: Progress) -> Path:
     """The project's repository, or a copy of it for another checkpoint or with other values."""
     source, overrides = project_repository(), options.overrides
     if options.model is not None:
-        checkpoint = _resolve(options.model, progress)
-        release = {**_model(options.model, checkpoint), **overrides.release}
-        overrides = Overrides(release, {**context_that_fits(checkpoint), **overrides.engine})
+        overrides = values_for(options.model, _resolve(options.model, progress), overrides)
     return write_repository(source, overrides) if overrides else source
-
-
-def _model(model: str, checkpoint: Path) -> dict[str, Any]:
-    """The values of a release that serves ``model``, resolved to the folder ``checkpoint``."""
-    from heptagram_backend.tokenizer import CheckpointTokenizer  # takes a second, and only this needs it
-
-    path = Path(model).expanduser().absolute()
-    embedded = model.startswith(EMBEDDED_PREFIX)
-    return {
-        "served_model_name": path.stem if path.suffix == ".gguf" else path.name,
-        "checkpoint": model if embedded else str(path),
-        "vocabulary": CheckpointTokenizer(checkpoint).vocabulary_hash,
-    }
 
 
 def _say_alone(progress: Progress, text: str) -> None:

@@ -16,7 +16,7 @@ import yaml
 import heptagram_backend
 from heptagram_backend.cache import cache_dir, locked, published
 from heptagram_backend.errors import LaunchError
-from heptagram_backend.release import FILE_NAME, EngineOptions, Release
+from heptagram_backend.release import FILE_NAME, Release
 
 _NAME = "model_repository"
 
@@ -73,16 +73,6 @@ def write_repository(source: Path, overrides: Overrides) -> Path:
                     _rewrite(path, overrides)
                 releases_of(folder)
     return target
-
-
-def context_that_fits(checkpoint: Path) -> dict[str, Any]:
-    """The engine's value for a checkpoint that has fewer positions than the default context; empty for the others."""
-    try:
-        positions = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
-    except (OSError, ValueError, AttributeError):
-        return {}  # the engine says what is wrong with it
-    short = isinstance(positions, int) and 0 < positions < EngineOptions().max_model_len
-    return {"max_model_len": positions} if short else {}
 
 
 def _folder_name(source: Path, overrides: Overrides) -> str:

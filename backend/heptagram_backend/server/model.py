@@ -1,0 +1,55 @@
+"""What ``release.yaml`` says about a model that ``heptagram serve --model`` was given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from heptagram_backend.checkpoint import EMBEDDED, EMBEDDED_PREFIX
+from heptagram_backend.formats import load_format
+from heptagram_backend.release import EngineOptions
+from heptagram_backend.server.repository import Overrides
+
+DEFAULT_FORMAT: Final = "chatml_json"
+
+
+def values_for(model: str, checkpoint: Path, given: Overrides) -> Overrides:
+    """The values of a release that serves ``model``, resolved to the folder ``checkpoint``; those ``given`` go first.
+
+    Raises:
+        ReleaseError: the checkpoint's tokenizer is none of the format's.
+    """
+    from heptagram_backend.tokenizer import CheckpointTokenizer  # takes a second, and only this needs it
+
+    embedded = EMBEDDED.get(model.removeprefix(EMBEDDED_PREFIX)) if model.startswith(EMBEDDED_PREFIX) else None
+    tokenizer = CheckpointTokenizer(checkpoint)
+    release = {
+        **_names(model),
+        "format": DEFAULT_FORMAT,
+        "vocabulary": tokenizer.vocabulary_hash,
+        **(embedded.release if embedded else {}),
+        **given.release,
+    }
+    load_format(release["format"]).check(tokenizer)
+    return Overrides(
+        release, {**context_that_fits(checkpoint), **(embedded.engine if embedded else {}), **given.engine}
+    )
+
+
+def _names(model: str) -> dict[str, Any]:
+    if model.startswith(EMBEDDED_PREFIX):
+        return {"served_model_name": model.removeprefix(EMBEDDED_PREFIX), "checkpoint": model}
+    path = Path(model).expanduser().absolute()
+    name = path.stem if path.suffix == ".gguf" else path.name
+    return {"served_model_name": name, "checkpoint": str(path)}
+
+
+def context_that_fits(checkpoint: Path) -> dict[str, Any]:
+    """The engine's value for a checkpoint that has fewer positions than the default context; empty for the others."""
+    try:
+        positions = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError, AttributeError):
+        return {}  # the engine says what is wrong with it
+    short = isinstance(positions, int) and 0 < positions < EngineOptions().max_model_len
+    return {"max_model_len": positions} if short else {}
