@@ -20,6 +20,7 @@ Another API over the same core is an endpoint of some twenty lines; :mod:`heptag
             async with services.engine.run(asked.request, target) as generation:    # waits for ``start``
                 encoder = ResponsesEncoder(...)                            # sans-I/O, see ``answer.Encoder``
                 await send_stream(send, seen(generation, record), encoder, keep_alive=..., record=record)
+            await send_end(send)                # behind the block: the end of the response looks like a disconnect
 
 ``Engine.run`` takes a chat request as a dict (:mod:`heptagram_wire.requests`) and gives a ``Generation``: its ``start``
 and, by ``async for``, its events up to the only ``Finish``. Every fault is an ``ApiError`` (:mod:`.errors`): raised

@@ -71,6 +71,8 @@ async def send_stream(
 ) -> None:
     """Send headers, then the events through ``encoder``. A failure becomes part of the stream and is not raised.
 
+    The response is left open: :func:`send_end` is to be called when the generation has been left in order.
+
     Args:
         send: of ASGI.
         events: those of a :class:`heptagram_gateway.generation.Generation`, through :func:`seen`.
@@ -89,6 +91,10 @@ async def send_stream(
     except Exception as error:
         await _tell(writer, encoder, unexpected(error), record)
     await writer.write(encoder.end())
+
+
+async def send_end(send: Send) -> None:
+    """End the response of :func:`send_stream`."""
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -71,15 +71,15 @@ def read_config(argv: Sequence[str], environment: Mapping[str, str] = os.environ
     for origin in values.cors_origins:
         if not _ORIGIN.fullmatch(origin):
             raise ConfigError(f"--cors-origin {origin!r}: write * or http(s)://HOST[:PORT]")
-    return Config(
-        **{
-            **vars(values),
-            "triton": _address(values.triton),
-            "served": _served(values.served),
-            "cors_origins": tuple(values.cors_origins),
-            **_keys(values.api_keys, values.api_key_file, environment),
-        }
-    )
+    given = vars(values)
+    keys = _keys(given.pop("api_keys"), given.pop("api_key_file"), environment)
+    read = {
+        "triton": _address(values.triton),
+        "served": _served(values.served),
+        "cors_origins": tuple(values.cors_origins),
+        "api_keys": keys,
+    }
+    return Config(**{**given, **read})
 
 
 def _positive(name: str, value: float) -> None:
@@ -105,7 +105,7 @@ def _served(texts: Sequence[str]) -> tuple[ServedModel, ...]:
     return tuple({model.id: model for model in reversed(served)}.values())[::-1]
 
 
-def _keys(given: Sequence[str], file: Path | None, environment: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _keys(given: Sequence[str], file: Path | None, environment: Mapping[str, str]) -> tuple[str, ...]:
     keys = [*given, environment.get(KEY_VARIABLE, "")]
     if file is not None:
         try:
@@ -115,7 +115,7 @@ def _keys(given: Sequence[str], file: Path | None, environment: Mapping[str, str
     found = tuple(dict.fromkeys(key.strip() for key in keys if key.strip()))
     if not found and (given or file is not None or KEY_VARIABLE in environment):
         raise ConfigError("an API key was asked for, but it is empty; give one, or leave the option out")
-    return {"api_keys": found}
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -77,6 +77,12 @@ class Running:
             assert time.monotonic() < deadline, "it never came"
             time.sleep(0.01)
 
+    def lines(self, count: int) -> list[dict[str, Any]]:
+        """The access log, once it has so many lines; they are written behind the answers."""
+        self.wait(lambda: len(self.log) >= count)
+        assert len(self.log) == count
+        return self.log
+
     def at_rest(self) -> None:
         """Nothing of any request is left."""
         assert self.services is not None

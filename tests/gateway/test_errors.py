@@ -112,7 +112,7 @@ def test_after_start_it_is_in_the_stream(front: Running, ending: Any, status: in
     assert not any(chunk.get("usage") for chunk in chunks[:-1])
     answer = front.post()
     assert (answer.status_code, error_of(answer)["code"]) == (status, code)
-    assert [line["error"] for line in front.log] == [code, code]
+    assert [line["error"] for line in front.lines(2)] == [code, code]
 
 
 def test_a_failure_before_start(front: Running) -> None:

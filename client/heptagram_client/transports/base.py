@@ -6,7 +6,7 @@ A transport carries text; what the events mean is not its business. It raises on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,7 +69,7 @@ class AsyncTextReply(Protocol):
 
     async def receive(self, timeout: float | None) -> TextResponse | None: ...
 
-    async def close(self) -> None: ...
+    def close(self) -> Coroutine[Any, Any, None]: ...
 
 
 class AsyncTextTransport(Protocol):

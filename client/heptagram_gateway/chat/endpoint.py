@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import Receive, Scope, Send
 
-from heptagram_gateway.answer import collect, seen, send_json, send_stream, until_gone
+from heptagram_gateway.answer import collect, seen, send_end, send_json, send_stream, until_gone
 from heptagram_gateway.chat.chunks import ChunkEncoder
 from heptagram_gateway.chat.envelope import envelope_of
 from heptagram_gateway.chat.message import completion_of
@@ -40,4 +40,5 @@ class ChatCompletions:
                 keep_alive = self._services.config.keep_alive
                 await send_stream(send, seen(generation, record), encoder, keep_alive=keep_alive, record=record)
             else:
-                await send_json(send, 200, completion_of(envelope, await collect(generation, record)))
+                whole = completion_of(envelope, await collect(generation, record))
+        await (send_end(send) if asked.stream else send_json(send, 200, whole))

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 from starlette.types import Receive, Scope, Send
 
-from heptagram_gateway.answer import send_json, send_stream, until_gone
+from heptagram_gateway.answer import send_end, send_json, send_stream, until_gone
 from heptagram_gateway.chat.envelope import Envelope, new_id
 from heptagram_gateway.completions.answer import Placed, TextEncoder, whole
 from heptagram_gateway.completions.request import CompletionAsked, read_completion
@@ -50,7 +50,8 @@ class Completions:
                 await send_stream(send, pieces, encoder, keep_alive=keep_alive, record=record)
             else:
                 found = [placed async for placed in pieces]
-                await send_json(send, 200, whole(envelope, echo, len(asked.prompts), found))
+                answer = whole(envelope, echo, len(asked.prompts), found)
+        await (send_end(send) if asked.stream else send_json(send, 200, answer))
 
 
 async def _seen(streams: list[AsyncIterator[Piece]], record: Record) -> AsyncIterator[Placed]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from heptagram_client.errors import HeptagramClientError, ProtocolError
 from heptagram_client.transports.base import AsyncTextReply, AsyncTextTransport, TextResponse
 from heptagram_gateway.errors import draining, from_client
-from heptagram_gateway.generation import cut
+from heptagram_gateway.generation import Endings, cut
 from heptagram_gateway.models import Target
 
 # Triton's FINAL comes with the last response; waited for so long, so that an ordinary end is no cancel.
@@ -35,6 +35,7 @@ class TextEngine:
         self._transport = transport
         self._idle_timeout = idle_timeout
         self._running: set[AsyncTextReply] = set()
+        self._endings = Endings()
 
     @asynccontextmanager
     async def run(self, inputs: Mapping[str, Any], target: Target) -> AsyncIterator[AsyncIterator[Piece]]:
@@ -45,17 +46,19 @@ class TextEngine:
         """
         reply = await self._open(inputs, target)
         self._running.add(reply)
+        reader = _Reader(reply, self._idle_timeout)
         try:
-            first = await _receive(reply, self._idle_timeout)
-            yield _pieces(reply, first, self._idle_timeout)
+            first = await reader.receive()
+            yield reader.pieces(first)
         finally:
             self._running.discard(reply)
-            await reply.close()
+            await self._endings.run(reader.end())
 
     async def close(self) -> None:
         """Cancel what runs; its readers get the error that the server drains."""
         for reply in [*self._running]:
             await reply.close()
+        await self._endings.wait()
 
     async def _open(self, inputs: Mapping[str, Any], target: Target) -> AsyncTextReply:
         try:
@@ -64,38 +67,49 @@ class TextEngine:
             raise from_client(error) from error
 
 
-async def _pieces(reply: AsyncTextReply, first: TextResponse, idle_timeout: float) -> AsyncIterator[Piece]:
-    response = first
-    while True:
-        if response.finish_reason is not None and (error := cut(response.finish_reason)):
-            raise error
-        prompt = response.prompt_tokens or 0
-        yield Piece(response.text, response.finish_reason, prompt, response.completion_tokens or 0)
-        if response.finish_reason is not None:
-            await _await_final(reply, response)
-            return
-        response = await _receive(reply, idle_timeout)
+class _Reader:
+    """Reads one reply to its end."""
 
+    def __init__(self, reply: AsyncTextReply, idle_timeout: float) -> None:
+        self._reply = reply
+        self._idle_timeout = idle_timeout
+        self._finished = False  # the last text was read
+        self._ended = False  # the server sends no more
 
-async def _receive(reply: AsyncTextReply, idle_timeout: float) -> TextResponse:
-    try:
-        response = await reply.receive(idle_timeout)
-    except HeptagramClientError as error:
-        raise from_client(error) from error
-    if response is None:  # the reply was closed: Triton ends no stream without FINAL
-        raise draining()
-    if response.final and response.finish_reason is None:
-        raise from_client(ProtocolError("the stream ended without a finish reason"))
-    return response
+    async def receive(self) -> TextResponse:
+        """The next response; raises ApiError."""
+        try:
+            response = await self._reply.receive(self._idle_timeout)
+        except HeptagramClientError as error:
+            raise from_client(error) from error
+        if response is None:  # the reply was closed: Triton ends no stream without FINAL
+            raise draining()
+        if response.final and response.finish_reason is None:
+            raise from_client(ProtocolError("the stream ended without a finish reason"))
+        self._finished = response.finish_reason is not None
+        self._ended = response.final
+        return response
 
+    async def pieces(self, response: TextResponse) -> AsyncIterator[Piece]:
+        while True:
+            reason = response.finish_reason
+            if reason is not None and (error := cut(reason)):
+                raise error
+            yield Piece(response.text, reason, response.prompt_tokens or 0, response.completion_tokens or 0)
+            if reason is not None:
+                return
+            response = await self.receive()
 
-async def _await_final(reply: AsyncTextReply, last: TextResponse) -> None:
-    response: TextResponse | None = last
-    try:
-        while response is not None and not response.final:
-            response = await reply.receive(_FINAL_GRACE_S)
-    except HeptagramClientError:
-        pass  # the text is complete; what follows it cannot matter any more
+    async def end(self) -> None:
+        """Close the reply; an answered one only when FINAL has come, so that an ordinary end is no cancel."""
+        try:
+            while self._finished and not self._ended:
+                later = await self._reply.receive(_FINAL_GRACE_S)
+                self._ended = later is None or later.final
+        except HeptagramClientError:
+            pass  # the text is complete; what follows it cannot matter any more
+        finally:
+            await self._reply.close()
 
 
 async def merge(streams: list[AsyncIterator[Piece]]) -> AsyncIterator[tuple[int, Piece]]:
