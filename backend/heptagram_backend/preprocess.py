@@ -15,7 +15,7 @@ from heptagram_backend.formats.base import Constraints, PromptEncoding
 from heptagram_backend.formats.json_value import bounded
 from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, Markup, OutputSpec
 from heptagram_backend.release import Release
-from heptagram_backend.requests import RequestLimits, enforce, parse_chat_request
+from heptagram_backend.requests import enforce, parse_chat_request
 from heptagram_backend.requests.completions import CompletionInputs, CompletionRequest, parse_completion
 from heptagram_backend.schema import checkable
 from heptagram_backend.tokenizer import CheckpointTokenizer
@@ -29,15 +29,14 @@ class Preprocessor:
     Args:
         release: the version's ``release.yaml``.
         checkpoint: the resolved folder of its checkpoint.
-        limits: bounds of one request.
 
     Raises:
         ReleaseError: the format or the tokenizer is not there, they do not fit, or the vocabulary is not the release's.
     """
 
-    def __init__(self, release: Release, checkpoint: Path, limits: RequestLimits | None = None) -> None:
+    def __init__(self, release: Release, checkpoint: Path) -> None:
         self._release = release
-        self._limits = limits or RequestLimits()
+        self._limits = release.limits.request
         self._format = load_format(release.format, release.answer)
         self._tokenizer = CheckpointTokenizer(checkpoint)
         self._format.check(self._tokenizer)
@@ -56,7 +55,7 @@ class Preprocessor:
             RequestError: the request is wrong or cannot be served; nothing else is ever raised for a request's sake.
         """
         model, conventions = self._release.served_model_name, self._format.conventions
-        request = enforce(parse_chat_request(raw, self._limits, model, conventions))
+        request = enforce(parse_chat_request(raw, self._limits, model, conventions), self._limits.schema)
         prompt = self._format.encode(request, self._tokenizer)
         constraints = self._format.constrain(request, prompt)
         self._check(request, constrained=bool(constraints.constraint or constraints.trigger))

@@ -10,6 +10,7 @@ import yaml
 
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats.base import AnswerBounds
+from heptagram_backend.limits import Limits
 
 FILE_NAME = "release.yaml"
 
@@ -46,7 +47,7 @@ class Release:
 
     ``checkpoint`` is a folder in Hugging Face layout, or ``embedded:NAME`` for a model that a package ships.
     ``vocabulary`` is the hash of the tokenizer; preprocess and generate of one rollout must agree on it.
-    ``answer`` bounds what a constrained answer's schema leaves open.
+    ``answer`` bounds what a constrained answer's schema leaves open, ``limits`` what a request may ask for.
     ``k7_layout`` is the argument layout that the version was written for; load compares it with the installed one.
     """
 
@@ -57,6 +58,7 @@ class Release:
     vocabulary: str | None = None
     k7_layout: tuple[str, ...] = ()
     answer: AnswerBounds = field(default_factory=AnswerBounds)
+    limits: Limits = field(default_factory=Limits)
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     @classmethod
@@ -81,8 +83,9 @@ class Release:
         try:
             engine = EngineOptions(**_section(values, "engine", where))
             answer = AnswerBounds(**_section(values, "answer", where))
+            limits = Limits.parse(_section(values, "limits", where))
             layout = tuple(values.pop("k7_layout", None) or ())
-            return cls(answer=answer, engine=engine, k7_layout=layout, **values)
+            return cls(answer=answer, limits=limits, engine=engine, k7_layout=layout, **values)
         except TypeError as error:
             raise ReleaseError(f"{where}: {str(error).partition('.')[2] or error}") from error
 

@@ -19,40 +19,41 @@ from dataclasses import replace
 from heptagram_backend.conversation import ChatRequest, Tool
 from heptagram_backend.errors import RequestError
 from heptagram_backend.requests.tools import SCHEMA_PATH
-from heptagram_backend.schema import Budget, walk, walk_parameters
+from heptagram_backend.schema import Budget, SchemaLimits, walk, walk_parameters
 from heptagram_wire import errors as codes
 
 _SWITCH = '; or send `heptagram`: {"unenforced": "validate"}, and the finished value is checked instead'
 
 
-def enforce(request: ChatRequest) -> ChatRequest:
+def enforce(request: ChatRequest, limits: SchemaLimits | None = None) -> ChatRequest:
     """Walk the schemas that the request's policy enforces; all of them share one budget.
 
     Raises:
         RequestError: a schema cannot be enforced; ``param`` names the tool. The message names
             ``heptagram.unenforced`` where that would help.
     """
+    limits = limits or SchemaLimits()
     try:
-        return _walked(request)
+        return _walked(request, limits)
     except RequestError as error:
         wire = error.wire
-        if wire.code != codes.UNSUPPORTED_SCHEMA or not _could_be_checked(request):
+        if wire.code != codes.UNSUPPORTED_SCHEMA or not _could_be_checked(request, limits):
             raise
         raise RequestError(wire.message + _SWITCH, code=wire.code, param=wire.param) from None
 
 
-def _could_be_checked(request: ChatRequest) -> bool:
+def _could_be_checked(request: ChatRequest, limits: SchemaLimits) -> bool:
     if request.unenforced == "validate":
         return False
     try:
-        _walked(replace(request, unenforced="validate"))
+        _walked(replace(request, unenforced="validate"), limits)
     except RequestError:
         return False
     return True
 
 
-def _walked(request: ChatRequest) -> ChatRequest:
-    budget = Budget()
+def _walked(request: ChatRequest, limits: SchemaLimits) -> ChatRequest:
+    budget = Budget(limits)
     callable_names = {tool.name for tool in request.callable_tools}
 
     def enforced(index: int, tool: Tool) -> Tool:
