@@ -79,6 +79,12 @@ class GrammarFactory(Protocol):
             RequestError: the constraint does not compile or admits nothing.
         """
 
+    def holds(self, spec: ConstraintSpec) -> bool:
+        """Whether ``spec`` is compiled already, so that a matcher costs next to nothing."""
+
+    def forget(self) -> None:
+        """Drop what is compiled. Matchers keep theirs."""
+
     def matcher(self, spec: ConstraintSpec) -> Grammar:
         """A fresh matcher at the start of ``spec``; compiles it when it is not cached."""
 

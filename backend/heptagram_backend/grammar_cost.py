@@ -29,7 +29,7 @@ def require_affordable(grammar: Grammar, *, width: int, ends: Collection[int]) -
         ends: the stop tokens, which are not taken.
 
     Raises:
-        RequestError: ``too_large``, one mask took longer than 250 ms.
+        RequestError: ``grammar_too_costly``, one mask took longer than 250 ms.
     """
     choose = random.Random(0)
     row = np.zeros(-(-width // 32), np.int32)
@@ -40,7 +40,7 @@ def require_affordable(grammar: Grammar, *, width: int, ends: Collection[int]) -
             raise RequestError(
                 "the grammar can be read in too many ways, one step of it takes longer than a model's; write it so "
                 "that each part ends where the next begins",
-                code=codes.TOO_LARGE,
+                code=codes.GRAMMAR_TOO_COSTLY,
             )
         allowed = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")) if limited else np.arange(width)
         allowed = np.setdiff1d(allowed, list(ends))

@@ -39,5 +39,11 @@ class UnavailableFactory:
             code=codes.CONSTRAINT_UNAVAILABLE,
         )
 
+    def holds(self, spec: ConstraintSpec) -> NoReturn:
+        self.compile(spec)
+
+    def forget(self) -> None:
+        """There is nothing."""
+
     def matcher(self, spec: ConstraintSpec) -> NoReturn:
         self.compile(spec)

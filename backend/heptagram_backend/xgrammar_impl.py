@@ -19,13 +19,14 @@ import numpy as np
 import xgrammar
 from numpy.typing import NDArray
 
-from heptagram_backend.caller_grammar import tame
+from heptagram_backend.caller_grammar import of_regex, tame
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.ebnf import Rules, harden, longest_forced, read, shortest, write
 from heptagram_backend.errors import RequestError
 from heptagram_backend.grammar_cost import require_affordable
 from heptagram_backend.lowering import lower
 from heptagram_backend.repeats import split_counts
+from heptagram_backend.schema.regex import PatternError, parse
 from heptagram_wire import errors as codes
 
 _MAX_FORCED: Final = 1 << 17  # characters
@@ -68,6 +69,7 @@ class XGrammarFactory:
             tokenizer, max_threads=max_compile_threads, cache_limit_bytes=cache_limit_bytes
         )
         self._cache = _OnceCache(cache_limit_bytes)
+        self._cache_limit = cache_limit_bytes
         self._lock = Lock()
         self._live = 0
 
@@ -77,6 +79,13 @@ class XGrammarFactory:
 
     def compile(self, spec: ConstraintSpec) -> object:
         return self._cache.get(spec.digest, lambda: self._compile(spec))
+
+    def holds(self, spec: ConstraintSpec) -> bool:
+        return self._cache.holds(spec.digest)
+
+    def forget(self) -> None:
+        self._compiler.clear_cache()
+        self._cache.clear()
 
     def matcher(self, spec: ConstraintSpec) -> XGrammarMatcher:
         compiled = self.compile(spec)
@@ -101,6 +110,12 @@ class XGrammarFactory:
         first = XGrammarMatcher(compiled, self._width, self._never)
         if first.fill(row) and not row.any():
             raise _admits_nothing()
+        if compiled.memory_size_bytes > self._cache_limit:
+            raise RequestError(
+                f"the compiled constraint takes {compiled.memory_size_bytes >> 20} MiB and {self._cache_limit >> 20} "
+                "are kept for all; constrain fewer tools at once, or simplify their schemas",
+                code=codes.GRAMMAR_TOO_COSTLY,
+            )
         if spec.kind == "ebnf":
             require_affordable(first, width=self._width, ends=self._ends)
         return compiled
@@ -112,7 +127,7 @@ class XGrammarFactory:
             case "json_schema":
                 return self._compiler.compile_grammar(write(_json_rules(spec.source)))
             case "regex":
-                return self._compiler.compile_regex(spec.source)
+                return self._compiler.compile_grammar(write(_caller_rules(_of_pattern(spec.source))))
             case "ebnf":
                 return self._compiler.compile_grammar(write(_caller_rules(spec.source)))
 
@@ -187,6 +202,19 @@ class _OnceCache:
         self._lock = Lock()
         self._futures: OrderedDict[str, Future[Any]] = OrderedDict()
 
+    def holds(self, key: str) -> bool:
+        with self._lock:
+            future = self._futures.get(key)
+        return future is not None and future.done() and future.exception() is None
+
+    def clear(self) -> None:
+        """Drop all values; what is being made is kept."""
+        with self._lock:
+            for key, future in list(self._futures.items()):
+                if future.done():
+                    del self._futures[key]
+                    self._size -= future.result().memory_size_bytes
+
     def get(self, key: str, make: Callable[[], Any]) -> Any:
         with self._lock:
             future = self._futures.get(key)
@@ -247,6 +275,21 @@ def _caller_rules(grammar: str) -> Rules:
     return rules
 
 
+def _of_pattern(pattern: str) -> str:
+    """EBNF of a regular expression: the library's own reader lets bytes through that are no text, and look-ahead.
+
+    Raises:
+        RequestError: it cannot be enforced, or nothing matches it.
+    """
+    try:
+        grammar = of_regex(parse(pattern, whole=True))
+    except PatternError as error:
+        raise RequestError(f"the pattern cannot be enforced: {error}", code=codes.UNSUPPORTED_SCHEMA) from None
+    if grammar is None:
+        raise _admits_nothing()
+    return grammar
+
+
 def _require_bounded(rules: Rules, *, plain_json: bool) -> None:
     """Refuse what no answer can fulfil. subtle: the library writes a position's *whole* forced text when asked for it,
     on the engine's thread: twenty ``$ref`` that each stand twice force megabytes, thirty would force gigabytes."""
@@ -257,7 +300,7 @@ def _require_bounded(rules: Rules, *, plain_json: bool) -> None:
         raise RequestError(
             f"a part of the constraint needs at least {longest:.3g} characters and {_MAX_FORCED} are supported; look "
             "for nested minItems, long constants and $ref that stand several times",
-            code=codes.TOO_LARGE,
+            code=codes.REPETITION_TOO_LARGE,
         )
 
 

@@ -39,7 +39,13 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
     token_bytes = tokenizer.token_bytes(load_format(release.format).markers)
     target = load_target(options, checkpoint)
     vocabulary = Vocabulary(token_bytes, tokenizer.encode, frozenset(tokenizer.eos_ids), tokenizer.vocabulary_hash)
-    factory = load_grammar_factory(token_bytes, vocab_width=target.vocab_size, stop_token_ids=tokenizer.eos_ids)
-    parts = make_parts(target=target, vocabulary=vocabulary, factory=factory, options=options)
+    bounds = release.limits.grammar
+    factory = load_grammar_factory(
+        token_bytes,
+        vocab_width=target.vocab_size,
+        stop_token_ids=tokenizer.eos_ids,
+        cache_limit_bytes=bounds.cache_bytes,
+    )
+    parts = make_parts(target=target, vocabulary=vocabulary, factory=factory, options=options, limits=bounds)
     limits = EngineLimits(version, options.max_queue, options.max_deadline_ms, vocabulary.hash)
     return assemble(parts, limits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.constraint import GrammarFactory
@@ -16,6 +17,7 @@ from heptagram_backend.engine_api import Sink
 from heptagram_backend.formats import load_format
 from heptagram_backend.generation import DraftSource, GenerationRequest, Trigger
 from heptagram_backend.inputs import StepInputs, declarations
+from heptagram_backend.limits import GrammarLimits
 from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
 from heptagram_backend.plan import ROWS, Planner
 from heptagram_backend.release import EngineOptions
@@ -23,10 +25,14 @@ from heptagram_backend.scheduler import Scheduler
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.step import K7Step
 from heptagram_backend.targets.base import Target
+from heptagram_backend.trial import Trial
+from heptagram_backend.trial.setup import Setup
 from heptagram_backend.trigger import TriggerWatch
 from heptagram_backend.validate import OutputValidator
 from heptagram_kernels.devices import load_device
 from heptagram_kernels.workspace import Workspace
+
+_USUAL: Final = GrammarLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ def make_parts(
     factory: GrammarFactory,
     options: EngineOptions,
     policy: Callable[[DraftSource], DraftPolicy] = draft_policy,
+    limits: GrammarLimits = _USUAL,
 ) -> Parts:
     """Wire the step to its target, device, workspace and mask pool. ``policy`` says what a draft source is."""
     slots, width, rows = target.num_slots, target.vocab_size, options.mask_pool_rows
@@ -74,7 +81,15 @@ def make_parts(
         upload=inputs.upload,
     )
     wake = threading.Event()
-    grammars = GrammarCompiler(factory, wake.set)
+    setup = Setup(
+        vocabulary.token_bytes,
+        width,
+        sorted(vocabulary.eos_ids),
+        seconds=limits.compile_seconds,
+        memory=limits.compile_bytes,
+        cache=limits.cache_bytes,
+    )
+    grammars = GrammarCompiler(factory, wake.set, Trial(setup), width)
     planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
     step = K7Step(target=target, inputs=inputs, planner=planner, grammars=grammars)
     return Parts(target, step, grammars, _SequenceMaker(vocabulary, policy), wake)
