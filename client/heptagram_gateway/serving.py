@@ -35,14 +35,19 @@ _BACKLOG: Final = 512
 
 
 class Front(uvicorn.Server):
-    """One front. ``end`` begins the ordered end; called twice it cancels what runs."""
+    """One front. ``ready`` is called once it serves; ``end`` begins the ordered end, a second time it cuts short."""
 
-    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+    def __init__(self, config: uvicorn.Config, services: Services, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._services = services
+        self._ready = ready
         self._loop = asyncio.get_running_loop()
         self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """The signal handler, which may only ask the loop."""
@@ -78,9 +83,8 @@ async def serve(config: Config, *, ready: Callable[[str], None]) -> None:
         netloc = config.triton.netloc
         transport = AsyncGrpcTransport(netloc)
         services = build_services(config, transport, transport, TritonModels(netloc))
-        front = Front(uvicorn_config(config, services, write), services)
+        front = Front(uvicorn_config(config, services, write), services, lambda: ready(_url(listener)))
         try:
-            ready(_url(listener))
             await front.serve(sockets=[listener])
         finally:
             await services.close()
