@@ -60,11 +60,13 @@ def _walked(request: ChatRequest, limits: SchemaLimits) -> ChatRequest:
         if tool.name not in callable_names or not _is_enforced(tool, request.tool_choice.mode):
             return tool
         param = f"tools[{index}].function.parameters"
+        budget.text(param, tool.parameters)
         return replace(tool, enforced=walk_parameters(dict(tool.parameters), param, budget, request.unenforced))
 
     tools = tuple(enforced(index, tool) for index, tool in enumerate(request.tools))
     found = request.response_format
     if found is not None:
+        budget.text(SCHEMA_PATH, found.schema)
         found = replace(found, schema=walk(dict(found.schema), SCHEMA_PATH, budget, request.unenforced))
     return replace(request, tools=tools, response_format=found)
 

@@ -95,7 +95,9 @@ def _from_object(options: Fields, limits: RequestLimits) -> ConstraintSpec:
 def _schema(schema: Any, path: str, limits: RequestLimits) -> ConstraintSpec:
     if not isinstance(schema, dict):
         raise wrong_type(path, "an object", schema)
-    return ConstraintSpec.json_schema(walk(schema, path, Budget(limits.schema)))
+    budget = Budget(limits.schema)
+    budget.text(path, schema)
+    return ConstraintSpec.json_schema(walk(schema, path, budget))
 
 
 def _regex(pattern: str, path: str, limits: RequestLimits) -> ConstraintSpec:

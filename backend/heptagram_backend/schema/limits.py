@@ -55,14 +55,14 @@ class Budget:
     pattern_cost: int = 0
     bounded: set[str] = field(default_factory=set)
 
-    def text(self, place: Place, schema: Any) -> None:
-        """Count one whole schema, before it is walked.
+    def text(self, param: str, schema: Any) -> None:
+        """Count one whole schema as it was sent in the field ``param``, before it is walked.
 
         Raises:
             RequestError: the schemas are too large; so does every method here.
         """
         self.bytes += len(json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode())
-        self.count(place, self.bytes, self.limits.bytes, "bytes of schemas", codes.SCHEMA_TOO_LARGE)
+        self.count(Place(param), self.bytes, self.limits.bytes, "bytes of schemas", codes.SCHEMA_TOO_LARGE)
 
     def node(self, place: Place, depth: int) -> None:
         """Count one visited subschema."""
