@@ -25,9 +25,7 @@ _QUICK_TOKENS: Final = 48
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few prompts and rounds: some five minutes on two cores")
-    parser.add_argument(
-        "--only", nargs="+", choices=SUITES, default=list(SUITES), metavar="SUITE", help=", ".join(SUITES)
-    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="SUITE", help=", ".join(PARTS))
     parser.add_argument("--threads", type=int, default=1, help="compute threads (default 1)")
     parser.add_argument("--output", type=Path, default=OUTPUT / "bench.json", help=f"default {OUTPUT}/bench.json")
     options = parser.parse_args(argv)
@@ -46,6 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Suite]:
     """The suites called ``names``, each as soon as it is done."""
+    yield from _on_an_engine([name for name in names if name in SUITES], quick=quick, threads=threads)
+    if GRAMMAR in names:
+        from benchmarks.bench_grammar import grammars
+
+        yield from grammars(quick=quick)
+
+
+def _on_an_engine(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Suite]:
+    if not names:
+        return
     from benchmarks.bench_engine import BenchEngine
     from benchmarks.workload import prepared
 
@@ -103,6 +111,8 @@ SUITES: Final[Mapping[str, Callable[[BenchEngine, Requests, bool], Suite]]] = {
     "batches": _batches,
     "ensemble": _ensemble,
 }
+GRAMMAR: Final = "grammar"  # needs no engine
+PARTS: Final = (*SUITES, GRAMMAR)
 
 if __name__ == "__main__":
     sys.exit(main())

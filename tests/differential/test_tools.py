@@ -12,7 +12,7 @@ from tests.differential import compare as comparing
 from tests.differential.compare import compare
 from tests.differential.corpus import Group, Instance, of_bfcl, reports
 from tests.differential.counts import Counts, as_is
-from tests.differential.grammars import by_llguidance
+from tests.differential.grammars import by_llguidance, walked
 from tests.differential.instances import Drawer, bent
 from tests.differential.narrowings import reason, typed
 from tests.differential.subschemas import rewritten, subschemas
@@ -65,9 +65,9 @@ def test_a_keyword_speaks_of_a_type_in_every_place() -> None:
 
 def test_what_counts_as_written_as_it_is() -> None:
     written = {"type": "object", "properties": {"a": {"type": "array", "description": "d"}}}
-    assert as_is(written, comparing.walked(written, parameters=True))
+    assert as_is(written, walked(written, parameters=True))
     united = {"type": "object", "properties": {"a": {"type": ["string", "null"]}}}
-    assert not as_is(united, comparing.walked(united, parameters=True))
+    assert not as_is(united, walked(united, parameters=True))
 
 
 def test_refusals_are_counted_by_their_keyword() -> None:
