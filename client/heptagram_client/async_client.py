@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
+from heptagram_client.endings import Endings
 from heptagram_client.errors import HeptagramClientError
 from heptagram_client.fold import ChatMessage, Folder
 from heptagram_client.reader import FINAL_GRACE_S, EventReader, Options, request_body
@@ -33,6 +34,7 @@ class AsyncClient:
         self._options = Options(model, idle_timeout, response_timeout)
         self._transport = async_transport_for(url) if transport is None else transport
         self._streams: WeakSet[AsyncEventStream] = WeakSet()
+        self._endings = Endings()
         self._closed = False
 
     def stream(self, request: Mapping[str, object], *, model: str | None = None) -> AsyncEventStream:
@@ -43,7 +45,7 @@ class AsyncClient:
         if self._closed:
             raise RuntimeError("the client is closed")
         options = self._options if model is None else replace(self._options, model=model)
-        stream = AsyncEventStream(self._transport, options, request)
+        stream = AsyncEventStream(self._transport, options, request, self._endings)
         self._streams.add(stream)
         return stream
 
@@ -64,6 +66,7 @@ class AsyncClient:
         self._closed = True
         for stream in list(self._streams):
             await stream.close()
+        await self._endings.wait()
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -78,8 +81,11 @@ class AsyncClient:
 class AsyncEventStream:
     """The events of one request, read once. Use it in ``async with``: then leaving the loop cancels at once."""
 
-    def __init__(self, transport: AsyncTransport, options: Options, request: Mapping[str, object]) -> None:
+    def __init__(
+        self, transport: AsyncTransport, options: Options, request: Mapping[str, object], endings: Endings
+    ) -> None:
         self._transport = transport
+        self._endings = endings
         self._model = options.model
         self._body = request_body(request)
         self._timeout = options.timeout_for(request)
@@ -103,10 +109,7 @@ class AsyncEventStream:
         reply, self._reply = self._reply, None
         self._closed = True
         if reply is not None:
-            try:
-                await self._await_final(reply)
-            finally:
-                await reply.close()
+            await self._endings.run(self._end(reply))
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -123,6 +126,12 @@ class AsyncEventStream:
         if self._reply is None:
             self._reply = await self._transport.open(self._model, self._body)
         return self._reply
+
+    async def _end(self, reply: AsyncReply) -> None:
+        try:
+            await self._await_final(reply)
+        finally:
+            await reply.close()
 
     async def _await_final(self, reply: AsyncReply) -> None:
         try:

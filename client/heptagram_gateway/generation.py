@@ -6,9 +6,9 @@ Whatever fails raises an ApiError: on entering where it failed before ``start``,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from heptagram_client import AsyncClient, AsyncEventStream, ConnectError, HeptagramClientError
 from heptagram_gateway.errors import ApiError, draining, from_client, from_failure
@@ -47,35 +47,11 @@ class Generation:
                 return
 
 
-class Endings:
-    """Ends of streams, which a cancel must not cut short.
-
-    subtle: a client often leaves just behind the last event. Were its stream cancelled then, tritonserver (2.51) would
-    hold the model for ever.
-    """
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def run(self, end: Coroutine[Any, Any, None]) -> None:
-        """Wait for ``end``; when the waiting task is cancelled it goes on."""
-        task = asyncio.create_task(end)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        await asyncio.shield(task)
-
-    async def wait(self) -> None:
-        """Wait for all that go on."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
 class Engine:
     """Runs requests on ``client``, which it closes."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
-        self._endings = Endings()
         self._closed = False
 
     @asynccontextmanager
@@ -94,13 +70,12 @@ class Engine:
         try:
             yield Generation(target, start, events)
         finally:
-            await self._endings.run(_end(stream, events))
+            await _end(stream, events)
 
     async def close(self) -> None:
         """Cancel what runs; its readers get the error that the server drains."""
         self._closed = True
         await self._client.close()
-        await self._endings.wait()
 
     async def _open(
         self, body: Mapping[str, object], target: Target
@@ -112,15 +87,10 @@ class Engine:
             events = aiter(stream)
             try:
                 return stream, events, await _first(events)
-            except ConnectError as error:
-                await _end(stream, events)
-                if pause is None:
-                    raise from_client(error) from error
             except BaseException as error:
                 await _end(stream, events)
-                if isinstance(error, HeptagramClientError):
-                    raise from_client(error) from error
-                raise
+                if not isinstance(error, ConnectError) or pause is None:
+                    raise (from_client(error) if isinstance(error, HeptagramClientError) else error) from None
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 

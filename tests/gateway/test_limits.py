@@ -222,6 +222,18 @@ def test_large_bodies_within_the_limit(front: Running, server: ScriptedServer) -
     assert server.requests[0][1]["messages"][0]["content"] == content
 
 
+def test_chunks_leave_at_once(front: Running, server: ScriptedServer) -> None:
+    """Nagle's algorithm held the first chunk back for 40 ms."""
+    server.script = endless([START], repeat=Ping())
+    client = send(front, stream=True)
+    front.wait(lambda: server.live == 1)
+    assert front.front is not None
+    connections = [each.transport.get_extra_info("socket") for each in front.front.server_state.connections]
+    assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in connections)
+    assert connections
+    client.close()
+
+
 def test_pipelined_requests(front: Running) -> None:
     body = json.dumps({"model": "chat", "messages": HELLO}).encode()
     one = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % (PATH.encode(), len(body))

@@ -25,6 +25,11 @@ class Gateway:
     said: list[str] = field(default_factory=list)
     logged: list[str] = field(default_factory=list)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.url.removeprefix("http://").partition(":")
+        return host, int(port)
+
     def stop(self, timeout_s: float = 20.0) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)

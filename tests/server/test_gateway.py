@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import openai
@@ -203,8 +205,7 @@ Content-Length: %d\r
 def test_a_client_that_leaves_ends_the_run(gateway: Gateway, shipped: Served, stream: bool) -> None:
     before = shipped.settle()
     body = json.dumps({"model": "chat", **ENDLESS, "stream": stream}).encode()
-    host, port = gateway.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as client:
+    with socket.create_connection(gateway.address) as client:
         client.sendall(_HEAD % len(body) + body)
         deadline = time.monotonic() + 10
         while not shipped.metrics()["running"]:
@@ -212,6 +213,43 @@ def test_a_client_that_leaves_ends_the_run(gateway: Gateway, shipped: Served, st
             time.sleep(0.02)
     shipped.settle(5.0)
     shipped.grown("requests_cancelled_total", before, 1)
+
+
+@pytest.mark.timeout(300)
+def test_random_visits_leave_nothing(gateway: Gateway, shipped: Served) -> None:
+    """Some leave at any moment, some just behind the last event; tritonserver itself can let go of all."""
+
+    def visit(seed: int) -> None:
+        order = random.Random(seed)
+        body = json.dumps(
+            {
+                "model": "chat",
+                "messages": [{"role": "user", "content": "Say hello."}],
+                "max_tokens": order.choice([1, 2, 8, 40]),
+                "ignore_eos": True,
+                "stream": order.random() < 0.6,
+            }
+        ).encode()
+        with socket.create_connection(gateway.address, timeout=60) as client:
+            client.sendall(_HEAD % len(body) + body)
+            if order.random() < 0.5:
+                time.sleep(order.random())
+            else:
+                read_to_the_end(client)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(visit, range(60)))
+    shipped.settle()
+    shipped.reload()
+
+
+def read_to_the_end(client: socket.socket) -> None:
+    """Up to the last event of a stream, or the end of a whole answer; never further."""
+    received = b""
+    while b"[DONE]" not in received and not received.endswith(b"}"):
+        piece = client.recv(65_536)
+        assert piece, received
+        received += piece
 
 
 def test_the_log_has_no_content(gateway: Gateway, client: OpenAI) -> None:

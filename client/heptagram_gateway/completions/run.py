@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from heptagram_client.endings import Endings
 from heptagram_client.errors import HeptagramClientError, ProtocolError
 from heptagram_client.transports.base import AsyncTextReply, AsyncTextTransport, TextResponse
 from heptagram_gateway.errors import draining, from_client
-from heptagram_gateway.generation import Endings, cut
+from heptagram_gateway.generation import cut
 from heptagram_gateway.models import Target
 
 # Triton's FINAL comes with the last response; waited for so long, so that an ordinary end is no cancel.
