@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heptagram_backend.errors import RequestError
 from heptagram_backend.schema import checkable, walk
@@ -14,6 +17,7 @@ from heptagram_backend.validate import InvalidOutputError, OutputValidator
 from heptagram_wire import errors as codes
 from tests.preprocess.asking import body, refused, tool
 from tests.preprocess.oracle import Oracle, valid
+from tests.preprocess.schemas import VALUES
 
 _ORACLE = Oracle()
 _INT = {"type": "integer"}
@@ -88,6 +92,32 @@ def test_keywords_without_a_type(keyword: str) -> None:
         if _ORACLE.accepts(walked, value) and not valid(schema, value):
             with pytest.raises(InvalidOutputError):
                 checker.check_text(json.dumps(value))
+
+
+_JUNK = st.recursive(
+    st.one_of(VALUES, st.sampled_from([True, False, [], {}, {"type": "string"}, ["a"], "#", "#/$defs/x", -1, 2.5])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.sampled_from(sorted(KNOWN)), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from([*sorted(KNOWN), "$defs"]), _JUNK, max_size=4),
+    st.sampled_from(["refuse", "validate"]),
+)
+def test_what_is_no_schema_is_an_error_of_the_request_and_nothing_else(schema: dict[str, Any], mode: Any) -> None:
+    try:
+        walk(schema, "p", unenforced=mode)
+    except RequestError as error:
+        assert error.wire.param == "p"  # noqa: PT017 - some raise nothing
+        return
+    checker = OutputValidator({}, checkable(schema))
+    for value in _VALUES:
+        with suppress(InvalidOutputError):
+            checker.check_text(json.dumps(value))
 
 
 @pytest.mark.parametrize(

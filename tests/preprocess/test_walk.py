@@ -286,10 +286,50 @@ def test_branches_of_one_of_are_told_apart_by_what_they_require() -> None:
         {"type": "array", "minItems": 5_000},
         {"anyOf": [{"type": "string", "maxLength": number} for number in range(10, 30)]},
         {"type": "object", "properties": {f"p{number}": {} for number in range(65)}, "minProperties": 1},
+        {"allOf": [{"enum": list(range(1_500))}, {"enum": list(range(1_500))}]},
+        {"allOf": [{"not": {"enum": list(range(1_500))}}, {"not": {"enum": list(range(1_500))}}]},
+        {"properties": {"a" * 90: {}}, "patternProperties": {"(((a?){60}){60}){5}": {}}},
+        {"enum": ["a" * 90], "pattern": "(((a?){60}){60}){5}"},
     ],
 )
 def test_size_is_bounded(schema: Any) -> None:
     assert _refused(schema).code in codes.SIZE_CODES
+
+
+def test_many_conditions_are_refused_or_checked_but_never_multiplied_out() -> None:
+    names = range(20)
+    whens = [
+        {"if": {"properties": {f"a{n}": {"const": 1}}, "required": [f"a{n}"]}, "then": {"required": [f"b{n}"]}}
+        for n in names
+    ]
+    properties = {f"a{n}": {"enum": [1, 2]} for n in names} | {f"b{n}": _INT for n in names}
+    schema = {"type": "object", "properties": properties, "allOf": whens}
+    assert "so many unions or conditions" in _refused(schema).message
+    assert len(walk(schema, "p", unenforced="validate")["anyOf"]) == 27
+    assert len(walk({**schema, "allOf": whens[:3]}, "p")["anyOf"]) == 27
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"properties": {"a": _INT}, "if": {"properties": {"a": {"const": 1}}}}, "#/if/properties/a/not"),
+        (
+            {"if": {"required": ["a"]}, "then": {"properties": {"b": {"multipleOf": 0.1}}}},
+            "#/then/properties/b/multipleOf",
+        ),
+        (
+            {"allOf": [{"if": {"required": ["a"]}, "else": {"properties": {"b": {"typ": 1}}}}]},
+            "#/allOf/0/else/properties/b/typ",
+        ),
+        (
+            {"dependentSchemas": {"a": {"properties": {"b": {"uniqueItems": True}}}}},
+            "#/dependentSchemas/a/properties/b/uniqueItems",
+        ),
+        ({"not": {"not": {"properties": {"b": {"uniqueItems": True}}}}}, "#/not/properties/b/uniqueItems"),
+    ],
+)
+def test_refusals_inside_conditions_name_the_caller_s_place(schema: Any, pointer: str) -> None:
+    assert _refused(schema).message.startswith(f"at {pointer}: ")
 
 
 def test_depth_and_total_are_bounded() -> None:

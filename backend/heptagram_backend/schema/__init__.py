@@ -9,7 +9,10 @@ what the caller's schema admits:
   ``patternProperties`` of names that match;
 - a keyword without ``type`` narrows to the type that it speaks of; ``nullable`` is no keyword, null stays out;
 - strings under a ``pattern``, ``format`` or length: no ``\\u`` escapes; of lengths beyond a few, no escapes at all;
-- bounded numbers have no exponent and at most six decimals.
+- bounded numbers have no exponent and at most six decimals, bounded integers at most 62 bits;
+- an integer is not written ``1.0``, an object or array in ``enum`` or ``const`` has no blanks;
+- items behind ``prefixItems`` are generated only where ``items`` or ``minItems`` speaks of them;
+- of a ``format`` the common forms; of a ``pattern`` the characters that all engines read alike.
 
 The result is for the grammar alone: its patterns speak about JSON text, not about values; ``raw`` beside them keeps
 ``pattern``, ``minLength`` and ``maxLength`` of the value, for formats that write strings as they are. Validate finished
@@ -22,6 +25,7 @@ from typing import Any
 
 from heptagram_backend.schema.checking import checkable
 from heptagram_backend.schema.endless import endless
+from heptagram_backend.schema.keywords import ANY_TYPE, OBJECT
 from heptagram_backend.schema.limits import Budget, SchemaLimits
 from heptagram_backend.schema.place import Place, Unenforced
 from heptagram_backend.schema.prune import prune
@@ -45,9 +49,10 @@ def walk(schema: Any, param: str, budget: Budget | None = None, unenforced: Unen
         RequestError: ``unsupported_schema``, ``invalid_value`` (no JSON Schema) or ``too_large``, with the place.
     """
     place = Place(param, unenforced=unenforced)
-    if (loop := endless(schema, place)) is not None:
+    budget = budget or Budget()
+    if (loop := endless(schema, place, Budget(budget.limits))) is not None:
         raise loop.refuse("a `$ref` leads back to itself without an object or array in between; correct it")
-    walker = Walker(schema, place, budget or Budget())
+    walker = Walker(schema, place, budget)
     root = walker.run()
     pruned = prune(root, walker.definitions)
     if pruned is None:
@@ -65,8 +70,7 @@ def walk_parameters(
     Raises:
         RequestError: as :func:`walk`, and where the root may be something else than an object.
     """
-    bare = schema.keys().isdisjoint(("properties", "required", "additionalProperties", "minProperties", "$ref"))
-    if bare and schema.keys().isdisjoint(("anyOf", "oneOf", "allOf", "enum", "const")):
+    if schema.keys().isdisjoint((OBJECT | ANY_TYPE) - {"type"}):
         schema = {**schema, "type": schema.get("type", "object"), "properties": {}}
     walked = walk(schema, param, budget, unenforced)
     if not _is_object(walked, walked.get("$defs", {})):

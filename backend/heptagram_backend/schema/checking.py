@@ -7,6 +7,7 @@ others; where it does not, they are refused.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from heptagram_backend.schema.keywords import MAPS
@@ -14,6 +15,7 @@ from heptagram_backend.schema.regex import Choice, Node, PatternError, Repeat, S
 
 _DATA: Final = frozenset(("const", "enum", "default", "example", "examples", "dependentRequired"))
 _MAPS: Final = MAPS | {"$defs", "definitions"}
+_LONGEST: Final = 1_024  # characters
 _REPETITIONS: Final = 4  # two of them may be the `.*` of a pattern without anchors
 
 
@@ -34,10 +36,11 @@ def checkable(schema: Any) -> Any:
     return kept
 
 
+@lru_cache(maxsize=1024)
 def harmless(pattern: str) -> bool:
     """Does a checker that backtracks match it in bounded time, and read it as the grammar does?"""
     try:
-        return _repetitions(parse(pattern), inside=False) <= _REPETITIONS
+        return len(pattern) <= _LONGEST and _repetitions(parse(pattern), inside=False) <= _REPETITIONS
     except PatternError:
         return False
 

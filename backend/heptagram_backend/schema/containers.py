@@ -3,7 +3,7 @@
 An object is written closed: a property that is not declared is never generated, which is sound whatever
 ``additionalProperties`` says, and needed, because XGrammar would let a declared key come back as an additional one
 with another type. Only an object without declared properties is written as a map. Its keys may repeat in the
-generated text; the last one counts, so a minimum of two keys cannot be promised.
+generated text, and then the check of the finished value refuses it; so a minimum of two keys cannot be promised.
 """
 
 from __future__ import annotations

@@ -39,6 +39,12 @@ def enumerated(schema: Mapping[str, Any], place: Place, walk: Nodes) -> dict[str
     return one_of(values)
 
 
+def listed_in(value: Any) -> list[Any]:
+    """The values of ``enum``, or of a ``not`` that lists values; none where it is no list."""
+    values = value.get("enum") if isinstance(value, dict) else value
+    return values if isinstance(values, list) else []
+
+
 def one_of(values: list[Any]) -> dict[str, Any] | None:
     return ({"const": values[0]} if len(values) == 1 else {"enum": values}) if values else None
 
@@ -72,7 +78,7 @@ def _filtered(
     values: list[Any], schema: Mapping[str, Any], key: str, kinds: set[str], place: Place, walk: Nodes
 ) -> list[Any]:
     """Without those that ``key`` does not admit."""
-    verdicts = [admits(schema, key, value) if type_of(value) in kinds else True for value in values]
+    verdicts = [admits(schema, key, value, place, walk.budget) if type_of(value) in kinds else True for value in values]
     if None in verdicts:
         message = f"beside `enum` or `const` leave `{key}` out: the values are listed"
         walk.leave(place / key, message, {key: schema[key]})

@@ -20,7 +20,7 @@ _SHAPE: Final = frozenset(("properties", "additionalProperties", "patternPropert
 _TUPLE: Final = frozenset(("prefixItems", "items"))
 
 
-class Exclusive(Exception):  # noqa: N818 - no error, an answer
+class ExclusiveError(Exception):
     """Nothing satisfies both."""
 
 
@@ -43,7 +43,7 @@ def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any] |
             if merged[key] is None:
                 merged[key] = left[key]
                 rest.append({key: right[key]})
-    except Exclusive:
+    except ExclusiveError:
         return None
     return merged | ({"allOf": [*merged.get("allOf", ()), *rest]} if rest else {})
 
@@ -52,7 +52,8 @@ def _clash(group: frozenset[str], left: Mapping[str, Any], right: Mapping[str, A
     """Do keywords that mean each other's rest stand on both sides?"""
     mine, other = group & left.keys(), group & right.keys()
     if group is _SHAPE:
-        return bool(mine and other) and "patternProperties" in mine | other
+        odd = not all(isinstance(side.get("properties", {}), dict) for side in (left, right))  # no schema; told later
+        return bool(mine and other) and (odd or "patternProperties" in mine | other)
     return (
         bool(mine and other) and "prefixItems" in mine | other and left.get("prefixItems") != right.get("prefixItems")
     )
@@ -74,7 +75,7 @@ def _both(key: str, left: Any, right: Any) -> Any:
     """One value for both; ``None`` when there is none.
 
     Raises:
-        Exclusive: no value satisfies both.
+        ExclusiveError: no value satisfies both.
     """
     if key == "type":
         return _types(left, right)
@@ -101,7 +102,7 @@ def _both(key: str, left: Any, right: Any) -> Any:
 
 
 def _exclude() -> NoReturn:
-    raise Exclusive
+    raise ExclusiveError
 
 
 def _types(left: Any, right: Any) -> list[str]:
@@ -113,7 +114,7 @@ def _types(left: Any, right: Any) -> list[str]:
 
 def _shape(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
     """A key declared on one side only meets the other side's ``additionalProperties``."""
-    sides = [(dict(side.get("properties") or {}), side.get("additionalProperties", True)) for side in (left, right)]
+    sides = [(dict(side.get("properties", {})), side.get("additionalProperties", True)) for side in (left, right)]
     properties = {
         key: _all([declared.get(key, rest) for declared, rest in sides]) for key in {**sides[0][0], **sides[1][0]}
     }

@@ -52,7 +52,7 @@ def _patterned(
     names: Names, properties: Mapping[str, Any], patterns: Mapping[str, Any], place: Place, walk: Nodes
 ) -> Names:
     here = place / "patternProperties"
-    matching = {name: [found(pattern, name) for pattern in patterns] for name in names.declared}
+    matching = {name: [found(pattern, name, here, walk.budget) for pattern in patterns] for name in names.declared}
     free = not names.declared
     if any(None in matches for matches in matching.values()) or (free and len(patterns) > 1):
         message = "cannot be enforced here; declare the properties, or write `additionalProperties` for a map"
@@ -75,7 +75,7 @@ def _named(names: Names, schema: Any, here: Place, walk: Nodes, depth: int) -> N
     node = walk.node({"allOf": [{"type": "string"}, schema]}, here, depth + 1)
     if node == {"type": "string"}:
         return names
-    admitted = [(_admits(node, name)) for name in names.declared]
+    admitted = [_admits(node, name, here, walk) for name in names.declared]
     listed = [node["const"]] if "const" in node else node.get("enum")
     if None in admitted or (not names.closed and (names.keys or (listed is None and "pattern" not in node))):
         message = "cannot be enforced here; leave it out, or declare the properties"
@@ -92,13 +92,13 @@ def _named(names: Names, schema: Any, here: Place, walk: Nodes, depth: int) -> N
     return replace(names, keys=node["pattern"])
 
 
-def _admits(node: Node, name: str) -> bool | None:
+def _admits(node: Node, name: str, here: Place, walk: Nodes) -> bool | None:
     """Does a walked schema of strings admit ``name``? ``None``: not decided."""
     if "const" in node or "enum" in node:
         return name in node.get("enum", [node.get("const")])
     if "raw" not in node:
         return None
-    verdicts = [admits(node["raw"], key, name) for key in node["raw"]]
+    verdicts = [admits(node["raw"], key, name, here, walk.budget) for key in node["raw"]]
     return False if False in verdicts else None if None in verdicts else True
 
 

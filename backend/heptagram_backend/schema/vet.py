@@ -79,9 +79,11 @@ def require_harmless(pattern: Any, here: Place) -> None:
 
 
 def _format(schema: Mapping[str, Any], key: str, place: Place) -> None:
+    if not isinstance(schema[key], str):
+        raise (place / key).invalid("must be a string")
     speaks = "type" not in schema or "string" in types(schema, place)
     if speaks and schema[key] not in CHECKED_FORMATS:
-        raise (place / key).refuse(f"format {str(schema[key])[:40]!r} cannot be checked; leave it out")
+        raise (place / key).refuse(f"format {schema[key][:40]!r} cannot be checked; leave it out")
 
 
 def _pattern(schema: Mapping[str, Any], key: str, place: Place) -> None:

@@ -11,9 +11,9 @@ from itertools import combinations
 from typing import Any, Final
 
 from heptagram_backend.schema import containers, numbers
-from heptagram_backend.schema.conditions import CONDITIONS, without_conditions
+from heptagram_backend.schema.conditions import CONDITIONS, Rewritten, without_conditions
 from heptagram_backend.schema.disjoint import branch, exclusive
-from heptagram_backend.schema.enums import enumerated
+from heptagram_backend.schema.enums import enumerated, listed_in
 from heptagram_backend.schema.keywords import TYPES, assertions, type_of, types
 from heptagram_backend.schema.limits import Budget
 from heptagram_backend.schema.merge import UNEVALUATED, closes_over, merge
@@ -25,6 +25,9 @@ from heptagram_backend.schema.strings import string
 from heptagram_backend.schema.vet import Vet
 from heptagram_wire import errors as codes
 
+_UNIONS: Final = ("anyOf", "oneOf")
+_LISTED: Final = frozenset(("enum", "not"))
+_PRODUCT: Final = 16  # of branches of the unions behind the first one: each is joined into all of the others
 NEVER: Final[Node] = {"enum": []}  # nothing satisfies it; removed by `prune`
 
 
@@ -55,6 +58,7 @@ class Walker:
 
     def node(self, schema: Any, place: Place, depth: int) -> Node:
         """The enforced form of one subschema."""
+        place = _written_at(schema, place)
         self.budget.node(place, depth)
         if isinstance(schema, bool):
             return {} if schema else self.never(place, "`false` admits nothing")
@@ -86,7 +90,7 @@ class Walker:
         asserted = assertions(schema, place)
         if asserted.keys().isdisjoint(CONDITIONS):
             return asserted
-        return without_conditions(asserted, place, self.leave, exact=not self._counts_evaluated)
+        return without_conditions(asserted, place, self, exact=not self._counts_evaluated)
 
     def never(self, place: Place, reason: str) -> Node:
         self.dead_ends.append((place, reason))
@@ -106,13 +110,20 @@ class Walker:
             keys, target = follow(self._root, asserted["$ref"], place)
             parts.append((place.at(keys), target))
         if "allOf" in asserted:
-            parts += [(place / "allOf" / i, part) for i, part in enumerate(_branches(asserted, "allOf", place))]
+            for index, part in enumerate(_branches(asserted, "allOf", place)):
+                parts.append((_written_at(part, place / "allOf" / index), part))
         for where, part in parts:
             joined = self._opened(part, where, depth + 1)
             if joined is None or flat is None:
                 return None
-            flat = merge(flat, self._without_unevaluated(joined, where))
+            flat = self._merged(flat, self._without_unevaluated(joined, where), where)
         return flat
+
+    def _merged(self, left: Mapping[str, Any], right: Mapping[str, Any], place: Place) -> dict[str, Any] | None:
+        """Both as one, with the work that long lists make counted."""
+        for key in _LISTED & left.keys() & right.keys():
+            self.budget.enum(place, len(listed_in(left[key])) + len(listed_in(right[key])), 0)
+        return merge(left, right)
 
     def _without_unevaluated(self, joined: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """A schema that holds beside others. What it evaluates depends on all in it, so the check must read it all."""
@@ -138,14 +149,14 @@ class Walker:
         branches = _branches(flat, key, place)
         what = f"branches of `{key}`"
         self.budget.count(place / key, len(branches), self.budget.limits.branches, what, codes.TOO_MANY_BRANCHES)
-        places = [place / key / index for index in range(len(branches))]
+        places = [_written_at(item, place / key / index) for index, item in enumerate(branches)]
         opened: list[dict[str, Any] | None] = []
         if rest or key == "oneOf":
             for item, where in zip(branches, places, strict=True):
                 alone = self._opened(item, where, depth + 1)
                 if rest and alone is not None:
                     alone = self._without_unevaluated(alone, where)
-                opened.append(None if alone is None else merge(rest, alone))
+                opened.append(None if alone is None else self._merged(rest, alone, where))
         if key == "oneOf":
             self._require_exclusive(flat[key], [item for item in opened if item is not None], place / key)
         if not rest:
@@ -161,11 +172,18 @@ class Walker:
         """No union is left but those that could not be joined before; take up the next one."""
         waiting = list(flat.get("allOf", ()))
         alone = {key: value for key, value in flat.items() if key != "allOf"}
-        union = next((part for part in waiting if not part.keys().isdisjoint(("anyOf", "oneOf"))), None)
-        if union is not None:
-            waiting.remove(union)
+        unions = [part for part in waiting if not part.keys().isdisjoint(_UNIONS)]
+        product = 1
+        for part in unions:
+            product *= max(len(_branches(part, key, place)) for key in _UNIONS if key in part)
+            if product > _PRODUCT:
+                message = "so many unions or conditions that all hold cannot be enforced; write fewer"
+                self.leave(place / next(iter(part)), message, part)
+                waiting.remove(part)
+        if unions:
+            waiting.remove(unions[0])
             rest = {"allOf": waiting} if waiting else {}
-            return self._union({**alone, **union, **rest}, place, depth + 1)
+            return self._union({**alone, **unions[0], **rest}, place, depth + 1)
         for part in waiting:
             key = next(iter(part))
             self.leave(place / key, f"two `{key}` that both hold cannot be enforced; write one", part)
@@ -177,14 +195,13 @@ class Walker:
                 return schema
             return self._opened(schema, place, 0) or {}
 
-        for left, right in combinations([branch(item, resolve) for item in branches], 2):
-            if not exclusive(left, right):
-                message = (
-                    "two branches may hold at once, which `oneOf` forbids; write `anyOf`, or give each branch a "
-                    "required property with its own `const`"
-                )
-                self.leave(place, message, {"oneOf": written})
-                return
+        read = [branch(item, resolve) for item in branches]
+        if not all(exclusive(left, right) for left, right in combinations(read, 2)):
+            message = (
+                "two branches may hold at once, which `oneOf` forbids; write `anyOf`, or give each branch a "
+                "required property with its own `const`"
+            )
+            self.leave(place, message, {"oneOf": written})
 
     def _typed(self, flat: Mapping[str, Any], place: Place, depth: int) -> Node:
         if "enum" in flat or "const" in flat:
@@ -223,6 +240,11 @@ class Walker:
         else:
             found = {"type": name}
         return self.never(place, f"no {name} satisfies the keywords") if found is None else found
+
+
+def _written_at(schema: Any, place: Place) -> Place:
+    """Where the caller wrote it, for what was made of something else."""
+    return schema.place if isinstance(schema, Rewritten) else place
 
 
 def either(nodes: Iterable[Node]) -> Node:
