@@ -26,7 +26,7 @@ from typing import Any
 from heptagram_backend.arrangement import ANY_ORDER, any_order, in_order
 from heptagram_backend.ebnf import SPLIT_STRING, STRING_INSIDE, Rules, containers, literal, read, renamed, write
 from heptagram_backend.errors import EngineError
-from heptagram_backend.raw_text import text_without
+from heptagram_backend.raw_text import text_without, text_without_tag
 
 JsonGrammar = Callable[[str], Rules]
 
@@ -106,10 +106,14 @@ class _Part:
 
     def _raw_text(self, node: Any) -> str:
         least, most, tokens = node.get("min_chars", 0), node.get("max_chars"), node.get("max_tokens")
-        given = {key: node[key] for key in ("other_than", "not_first") if key in node}
-        first, rest = text_without(node.get("excludes", ""), least=least, **given)
         name = f"text_{len(self.rules)}"
-        self.rules[name] = rest
+        given = {key: node[key] for key in ("other_than", "not_first") if key in node}
+        marker = node.get("excludes", "")
+        if marker[-1:] == marker[:1] != "":
+            first, self.rules[name] = text_without(marker, least=least, **given)
+        else:
+            first, rules = text_without_tag(marker, name, least=least, **given)
+            self.rules |= rules
         if most is not None:
             self.budgets[name] = f"max_chars={most - (least if least > 1 else 0)}"
         elif tokens is not None:

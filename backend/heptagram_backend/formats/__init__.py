@@ -13,7 +13,9 @@ FORMATS: dict[str, str] = {
     "deepseek_v4": "heptagram_backend.formats.deepseek_v4:DeepSeekV4",
     "deepseek_v4_preview": "heptagram_backend.formats.deepseek_v4:DeepSeekV4Preview",
     "deepseek_v4_1": "heptagram_backend.formats.deepseek_v4_1:DeepSeekV41",
+    "llama3_json": "heptagram_backend.formats.llama3_json:Llama3Json",
     "qwen3": "heptagram_backend.formats.qwen3:Qwen3",
+    "qwen3_xml": "heptagram_backend.formats.qwen3_xml:Qwen3Xml",
 }
 
 
