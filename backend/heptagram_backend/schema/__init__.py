@@ -1,9 +1,8 @@
 """JSON Schema before it becomes a grammar: normalise it, refuse what cannot be enforced, bound what it costs.
 
 The compiler behind (XGrammar) ignores many keywords silently. So this is an allow-list: :func:`walk` writes a schema in
-a few forms that are enforced exactly, or raises with the place and what to write instead (a request may ask to have
-such keywords left to the check of the finished value). It may narrow (never widen)
-what the caller's schema admits:
+a few forms that are enforced exactly, or raises with the place and what to write instead; a request may ask to have
+such keywords left to the check of the finished value. It may narrow (never widen) what the caller's schema admits:
 
 - properties come in declared order, undeclared ones are not generated; an object that declares none is a free map, with
   ``patternProperties`` of names that match;
