@@ -6,6 +6,7 @@ XGrammar 0.2.7 writes a JSON Schema as EBNF, one rule a line. A strict server ma
 - its negated character classes admit overlong forms and surrogates, so the answer would not be UTF-8;
 - it writes U+00B0 as ``\xb0`` but reads ``\xb0C`` as one character;
 - ``\ud83d`` may stand alone, numbers may have any number of digits and overflow to infinity;
+- what ``$ref`` points to is written out again under another name, numbers and strings too;
 - a schema that no finite value satisfies compiles without a word.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from math import inf
 from typing import Final
@@ -32,7 +33,8 @@ _PLAIN: Final = (
 _CLASSES: Final = {r"[^\0-\x1f\"\\\r\n]": _PLAIN, r"[^\"\\\r\n]": _PLAIN}
 
 _HEX: Final = "[A-Fa-f0-9]"
-_INTEGER: Final = '("-" | "") ("0" | [1-9] [0-9]{0, 31})'
+_MORE_DIGITS: Final = 31
+_INTEGER: Final = f'("-" | "") ("0" | [1-9] [0-9]{{0, {_MORE_DIGITS}}})'
 # 32 digits and an exponent up to 269 stay below the largest double.
 _EXPONENT: Final = r'[eE] ("-" [0-9]{1, 3} | ("" | "+") ([0-9]{1, 2} | "1" [0-9] [0-9] | "2" [0-6] [0-9]))'
 _RULES: Final = {
@@ -43,6 +45,10 @@ _RULES: Final = {
     "basic_integer": _INTEGER,
     "basic_number": f'{_INTEGER} ("" | "." [0-9]{{1, 32}}) ("" | {_EXPONENT})',
 }
+
+# How numbers are written where they have rules of their own: beside a bound, and behind a `$ref`.
+_DIGIT: Final = "(([0-9]))"
+_OWN_STRING: Final = r'(("\"" basic_string_sub))'
 
 # A string whose inside is a rule of its own, so that it can have a budget. The look-ahead is only a hint, but with it,
 # and written as a recursion, a mask costs 30 microseconds; as a repetition 150, or as much as 120,000.
@@ -62,6 +68,11 @@ _CONTAINERS: Final = {
 _LITERAL: Final = r'"(?:[^"\\]|\\.)*"'
 _CLASS: Final = r"\[(?:[^\]\\]|\\.)*\]"
 _NAME: Final = r"[\w.-]+"
+# Literals come first, so that what only looks like digits stays.
+_ENDLESS: Final = re.compile(
+    rf"(?P<literal>{_LITERAL})|(?P<exponent>\[eE\] {_NAME} {_NAME}\{{1, -1\}})|(?P<digits>\[0-9\]\*)"
+    rf"|(?P<rule>{_NAME})\{{(?P<least>\d+), -1\}}"
+)
 _RULE: Final = re.compile(rf"^({_NAME}) ::= (.*)$", re.MULTILINE)
 LITERAL_OR_CLASS: Final = re.compile(f"{_LITERAL}|{_CLASS}")
 _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-f]{2})|.)")
@@ -114,7 +125,25 @@ def harden(rules: Rules) -> Rules:
         raise EngineError(
             f"the grammar library writes no rule {', '.join(sorted(missing))}; install the pinned version"
         )
-    return {name: _safe_body(body) for name, body in rules.items()} | _RULES
+    digits = frozenset(name for name, body in rules.items() if body == _DIGIT)
+    safe = {name: _limited(_safe_body(body), digits) for name, body in rules.items()}
+    strings = {name: "basic_string" for name, body in rules.items() if body == _OWN_STRING and name != "basic_string"}
+    return safe | strings | _RULES
+
+
+def _limited(body: str, digits: Collection[str]) -> str:
+    """``body`` in which a number has an end; ``digits`` are the rules of one digit."""
+
+    def ended(found: re.Match[str]) -> str:
+        if found["exponent"]:
+            return _EXPONENT
+        if found["digits"]:
+            return f"[0-9]{{0, {_MORE_DIGITS}}}"
+        if found["rule"] not in digits:
+            return found[0]
+        return f"{found['rule']}{{{found['least']}, {max(int(found['least']), _MORE_DIGITS)}}}"
+
+    return _ENDLESS.sub(ended, body)
 
 
 @lru_cache(maxsize=1024)  # most rules of two schemas are the same
