@@ -1,6 +1,7 @@
-"""What a mask of a caller's grammar costs, tried before any request runs under it. No grammar library.
+"""What masks and tokens cost under a grammar: tried before a request runs under it, and watched while one does.
 
-A grammar that can be read in many ways makes a mask take seconds, and while it is made every request waits.
+A grammar that can be read in many ways makes a mask take seconds, and while it is made every request waits. No grammar
+library.
 """
 
 from __future__ import annotations
@@ -18,6 +19,34 @@ from heptagram_wire import errors as codes
 
 _STEPS: Final = 24
 _LIMIT_S: Final = 0.25  # of processor time, so that a busy machine refuses no more than an idle one
+_ALLOWANCE_S: Final = 2.0
+_PER_OPERATION_S: Final = 0.005  # a thousand times the usual
+
+
+class MatchingBudget:
+    """Processor time of one request's matcher. Its cost may grow with the text: after ``("[^"]*"|[^"]*)*`` has taken
+    400 characters the next one takes 17 ms, and twice that text four times as much."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _ALLOWANCE_S
+
+    def charge(self, began: float) -> None:
+        """Take what an operation used that began at ``time.thread_time()``.
+
+        Raises:
+            RequestError: ``grammar_too_costly``, this request would hold up all others.
+        """
+        self._left += _PER_OPERATION_S - (time.thread_time() - began)
+        if self._left < 0:
+            raise RequestError(
+                "each further token under this constraint takes longer, because what was written can be read in ever "
+                "more ways; look for repetitions inside repetitions, such as (a+)+ or ([a-z]+ ?)+ in a `pattern`, and "
+                "write them so that each round ends where the next begins",
+                code=codes.GRAMMAR_TOO_COSTLY,
+            )
+        self._left = min(self._left, _ALLOWANCE_S)
 
 
 def require_affordable(grammar: Grammar, *, width: int, ends: Collection[int]) -> None:

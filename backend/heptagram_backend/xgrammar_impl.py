@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -23,7 +24,7 @@ from heptagram_backend.caller_grammar import of_regex, tame
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.ebnf import Rules, harden, longest_forced, read, shortest, write
 from heptagram_backend.errors import RequestError
-from heptagram_backend.grammar_cost import require_affordable
+from heptagram_backend.grammar_cost import MatchingBudget, require_affordable
 from heptagram_backend.lowering import lower
 from heptagram_backend.repeats import split_counts
 from heptagram_backend.schema.regex import PatternError, parse
@@ -135,7 +136,7 @@ class XGrammarFactory:
 class XGrammarMatcher:
     """One request's place in its grammar. Rollback is exact and unlimited."""
 
-    __slots__ = ("_last_word", "_matcher", "_never", "_on_close", "_words")
+    __slots__ = ("_budget", "_last_word", "_matcher", "_never", "_on_close", "_words")
 
     def __init__(
         self, compiled: Any, width: int, never: Collection[int], on_close: Callable[[], None] = lambda: None
@@ -145,6 +146,7 @@ class XGrammarMatcher:
         self._last_word = np.int32((1 << width % 32) - 1) if width % 32 else None
         self._never = never
         self._on_close: Callable[[], None] | None = on_close
+        self._budget = MatchingBudget()
 
     @property
     def terminated(self) -> bool:
@@ -157,7 +159,10 @@ class XGrammarMatcher:
     def fill(self, row: NDArray[np.int32]) -> bool:
         assert not self.terminated, "a terminated matcher was asked for a mask"
         assert row.shape == (self._words,), f"a mask row has {self._words} words, not {row.shape}"
-        if not self._matcher.fill_next_token_bitmask(row):
+        began = time.thread_time()
+        limited = self._matcher.fill_next_token_bitmask(row)
+        self._budget.charge(began)
+        if not limited:
             return False
         if self._last_word is not None:  # bits beyond the width are left as they were
             row[-1] &= self._last_word
@@ -166,7 +171,12 @@ class XGrammarMatcher:
     def accept(self, token: int) -> bool:
         assert not self.terminated, "a terminated matcher was given a token"
         # XGrammar refuses control tokens as well, but complains on stderr each time.
-        return token not in self._never and bool(self._matcher.accept_token(token))
+        if token in self._never:
+            return False
+        began = time.thread_time()
+        accepted = bool(self._matcher.accept_token(token))
+        self._budget.charge(began)
+        return accepted
 
     def accept_text(self, text: bytes) -> bool:
         assert not self.terminated, "a terminated matcher was given text"

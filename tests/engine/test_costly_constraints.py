@@ -18,6 +18,7 @@ from heptagram_backend.limits import GrammarLimits
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.scripted import ScriptedTarget
 from heptagram_backend.xgrammar_impl import XGrammarFactory, XGrammarMatcher
+from heptagram_wire.events import Failure
 from tests.engine.harness import EOS, Collector, tiny_encode, tiny_factory, tiny_vocabulary
 
 PROMPT = tuple(tiny_encode("prompt: "))
@@ -115,6 +116,21 @@ def test_a_bomb_is_refused_before_anything_was_sent(make: Make) -> None:
         assert sink.done.wait(WAIT)
         assert isinstance(sink.error, RequestError)
         assert sink.error.wire.code == "grammar_too_costly"
+
+
+def test_a_request_whose_tokens_take_ever_longer_fails_alone(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make(30)
+    others_are_served(engine)  # it is compiled
+    monkeypatch.setattr("heptagram_backend.grammar_cost._ALLOWANCE_S", 0.0)
+    monkeypatch.setattr("heptagram_backend.grammar_cost._PER_OPERATION_S", 0.0)
+    _, sink = ask(engine, CHEAP)
+    _, other = ask(engine, None)
+    assert sink.done.wait(WAIT)
+    assert other.done.wait(WAIT)
+    failure = sink.events[-1]
+    assert isinstance(failure, Failure)
+    assert failure.code == "grammar_too_costly"
+    assert other.text == "hello"
 
 
 def test_a_cancel_does_not_wait_for_a_trial(make: Make) -> None:

@@ -13,7 +13,8 @@ from heptagram_backend.trial.setup import Setup
 from heptagram_wire import errors as codes
 from heptagram_wire.errors import WireError
 
-_PATIENCE: Final = 6  # wall time per processor time, on a machine that does other things
+_PATIENCE: Final = 10  # wall time per processor time, on a machine that does other things
+_LEAST_PATIENCE_S: Final = 30.0
 
 
 class Trial:
@@ -51,7 +52,7 @@ class Trial:
             try:
                 child.begin(self._setup)
                 child.wait_ready()
-                answer = child.compile(spec, self._setup.seconds * _PATIENCE)
+                answer = child.compile(spec, max(_LEAST_PATIENCE_S, self._setup.seconds * _PATIENCE))
             except EngineError:
                 self._leave(child)
                 if self._closed:
