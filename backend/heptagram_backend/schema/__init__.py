@@ -45,7 +45,7 @@ def walk(schema: Any, param: str, budget: Budget | None = None, unenforced: Unen
             can decide.
 
     Raises:
-        RequestError: ``unsupported_schema``, ``invalid_value`` (no JSON Schema) or ``too_large``, with the place.
+        RequestError: ``unsupported_schema``, ``invalid_value`` (no JSON Schema) or a limit's code, with the place.
     """
     place = Place(param, unenforced=unenforced)
     budget = budget or Budget()
