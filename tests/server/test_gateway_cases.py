@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from heptagram_client import Client, ServerError
 from heptagram_wire import tensors as names
 from tests.server.gateway import Gateway, running_gateway
 from tests.server.served import Served
@@ -120,6 +121,17 @@ def test_sizes(client: httpx2.Client) -> None:
     assert ask(client, messages=[{"role": "user", "content": "x" * 10_000_000}]).status_code == 413
     long = ask(client, messages=[{"role": "user", "content": "x" * 3_000_000}])
     assert long.json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_our_client_asks_one_version(shipped: Served, scheme: str) -> None:
+    address = shipped.process.address
+    url = f"{scheme}://{address.grpc_url if scheme == 'grpc' else address.http_url}"
+    request = {"messages": [USER], "max_tokens": 2}
+    with Client(url, model="chat@1") as client:
+        assert client.complete(request).start is not None
+    with Client(url, model="chat@9") as client, pytest.raises(ServerError, match="chat"):
+        client.complete(request)
 
 
 def test_a_model_that_is_unloaded(client: httpx2.Client, shipped: Served) -> None:
