@@ -58,7 +58,7 @@ _SPREAD: Final = 0.15
 _SHARPNESS: Final = 3.0
 
 # In standard deviations of the noise, of which the best of 129,280 tokens has about 4.4.
-_PULLS: Final[dict[str, float]] = {EOS: 5.0, THINK_END: 5.5, "</": 5.5, "\n\n": 5.0, DSML: -20.0}
+_PULLS: Final[dict[str, float]] = {EOS: 5.0, THINK_END: 5.5, "</": 5.5, "\n\n": 5.0}
 _CLOSERS: Final = frozenset('"}]')
 _STRUCTURE: Final = frozenset('"{}[],: \n')
 _CLOSING_PULL: Final = 3.0

@@ -14,7 +14,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from heptagram_backend.checkpoint import resolve
-from tests.launcher.test_command import serving
+from tests.launcher.test_command import serve, serving
 
 pytestmark = pytest.mark.server
 
@@ -59,3 +59,20 @@ def test_serves_a_random_checkpoint(tmp_path: Path, kind: str) -> None:
         finish = json.loads(events[-1])
         assert (finish["type"], finish["reason"]) == ("finish", "length")
         assert finish["usage"]["completion_tokens"] == 5
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_runs_on_the_embedded_deepseek() -> None:
+    """No word about its format: it comes from the table of embedded models."""
+    with serve("--demo", "--model", "embedded:tiny-deepseek-v4", "--max-num-seqs", "2") as launcher:
+        said, _ = launcher.communicate()
+    assert launcher.returncode == 0, said
+    assert len(re.findall(r"^(grpc|http): shell \{.*\} valid$", said, re.MULTILINE)) == 2, said
+
+
+def test_a_format_that_the_tokenizer_cannot_write_is_one_line_before_anything_starts() -> None:
+    with serve("--model", "embedded:smollm2-135m-instruct", "--format", "deepseek_v4") as launcher:
+        said, _ = launcher.communicate()
+    assert launcher.returncode == 1
+    assert "format: deepseek_v4 needs <｜begin▁of▁sentence｜> and" in said.splitlines()[-1]
+    assert "loading models" not in said
