@@ -99,10 +99,13 @@ def _address(url: str) -> Address:
 
 def _served(texts: Sequence[str]) -> tuple[ServedModel, ...]:
     try:
-        served = tuple(parse_served(text) for text in texts) + served_by_default()
+        given = [parse_served(text) for text in texts]
     except ValueError as error:
         raise ConfigError(f"--served-model-name {error}") from error
-    return tuple({model.id: model for model in reversed(served)}.values())[::-1]
+    ids = {model.id for model in given}
+    if len(ids) < len(given):
+        raise ConfigError("--served-model-name: a name is given twice")
+    return (*given, *(model for model in served_by_default() if model.id not in ids))
 
 
 def _keys(given: Sequence[str], file: Path | None, environment: Mapping[str, str]) -> tuple[str, ...]:

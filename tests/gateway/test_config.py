@@ -55,6 +55,11 @@ _NUMBERS = (
 )
 
 
+def test_a_name_can_stand_for_another_ensemble() -> None:
+    served = {model.id: model.chat for model in read_config(["--served-model-name", "chat=mine@2"], {}).served}
+    assert served == {"chat": "mine", "completions": "chat"}
+
+
 def test_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("two\n\n three \n")
@@ -70,6 +75,7 @@ def test_keys(tmp_path: Path) -> None:
         (["--triton", "http://a:1"], {}, "gRPC front"),
         (["--triton", "a/b"], {}, "--triton"),
         (["--served-model-name", "a b"], {}, "--served-model-name"),
+        (["--served-model-name", "a", "--served-model-name", "a=chat@1"], {}, "twice"),
         (["--concurrency", "0"], {}, "--concurrency"),
         (["--body-timeout", "-1"], {}, "--body-timeout"),
         (["--idle-timeout", "nan"], {}, "--idle-timeout"),
