@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -64,9 +64,7 @@ def read_config(argv: Sequence[str], environment: Mapping[str, str] = os.environ
         ConfigError: a value is out of range, or the key file cannot be read.
     """
     values = _parser().parse_args(argv)
-    for name in ("concurrency", "connections", "body_bytes", "header_bytes"):
-        _positive(name, getattr(values, name))
-    for name in ("header_timeout", "body_timeout", "write_timeout", "idle_timeout", "keep_alive", "drain"):
+    for name in _LIMITS:
         _positive(name, getattr(values, name))
     for origin in values.cors_origins:
         if not _ORIGIN.fullmatch(origin):
@@ -157,20 +155,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_LIMITS: Mapping[str, tuple[type, float, str]] = {
-    "concurrency": (int, 256, "requests at once; more are 429"),
-    "connections": (int, 1024, "connections at once"),
-    "body-bytes": (int, 4 << 20, "of one request"),
-    "header-bytes": (int, 64 << 10, "of one request"),
-    "header-timeout": (float, 15.0, "seconds for the headers of a request"),
-    "body-timeout": (float, 30.0, "seconds for the body of a request"),
-    "write-timeout": (float, 60.0, "seconds for a reader that takes nothing"),
-    "idle-timeout": (float, 30.0, "seconds without a sign of Triton"),
-    "keep-alive": (float, 10.0, "seconds between comments in a silent stream"),
-    "drain": (float, 30.0, "seconds that running requests have at SIGTERM"),
+_LIMITS: Mapping[str, str] = {
+    "concurrency": "requests at once; more are 429",
+    "connections": "connections at once",
+    "body_bytes": "of one request",
+    "header_bytes": "of one request",
+    "header_timeout": "seconds for the headers of a request",
+    "body_timeout": "seconds for the body of a request",
+    "write_timeout": "seconds for a reader that takes nothing",
+    "idle_timeout": "seconds without a sign of Triton",
+    "keep_alive": "seconds between comments in a silent stream",
+    "drain": "seconds that running requests have at SIGTERM",
 }
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
-    for name, (kind, default, what) in _LIMITS.items():
-        group.add_argument(f"--{name}", type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
+    defaults = {field.name: field.default for field in fields(Config)}
+    for name, what in _LIMITS.items():
+        default = defaults[name]
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(
+            option, type=type(default), default=default, metavar="N", help=f"{what} (default: %(default)s)"
+        )
