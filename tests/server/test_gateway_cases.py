@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,6 +122,36 @@ def test_sizes(client: httpx2.Client) -> None:
     assert ask(client, messages=[{"role": "user", "content": "x" * 10_000_000}]).status_code == 413
     long = ask(client, messages=[{"role": "user", "content": "x" * 3_000_000}])
     assert long.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_shell_call_constrained_and_ordinary(client: httpx2.Client) -> None:
+    """A finished call that validates; without ``strict`` and under ``auto`` whatever the model says."""
+    function: dict[str, Any] = {
+        "name": "shell",
+        "description": "Run a shell command",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"command": {"type": "string"}},
+            "required": ["command"],
+            "additionalProperties": False,
+        },
+    }
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "Show the current directory."}],
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": "required",
+        "temperature": 0,
+        "max_tokens": 256,
+    }
+    [choice] = ask(client, **body).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    for call in choice["message"]["tool_calls"]:
+        assert call["function"]["name"] == "shell"
+        assert list(json.loads(call["function"]["arguments"])) == ["command"]
+    del function["strict"]
+    [choice] = ask(client, **{**body, "tool_choice": "auto", "max_tokens": 48}).json()["choices"]
+    assert choice["message"]["content"] or choice["message"]["tool_calls"]
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
