@@ -63,7 +63,7 @@ _CLOSERS: Final = frozenset('"}]')
 _STRUCTURE: Final = frozenset('"{}[],: \n')
 _CLOSING_PULL: Final = 3.0
 _SILENT_PULL: Final = -20.0  # control tokens that no answer holds
-# Behind the tokens on the left, those on the right.
+# Behind the tokens on the left, those on the right. The marker is a control token: without the pull it stays silent.
 _FOLLOWS: Final[tuple[tuple[tuple[str, ...], str, float], ...]] = (
     (("\n\n",), "<", 6.0),
     ((">\n", "\n"), "<", 5.5),  # one more parameter, one more call

@@ -59,7 +59,8 @@ class DeepSeekV4Target:
             checkpoint, dtype=dtype, attn_implementation="eager", experts_implementation="batched_mm"
         )
         self._vocab_size: int = self._model.lm_head.out_features
-        self._head = PackedLinear(self._model.lm_head) if can_pack(DTYPES[dtype]) else self._model.lm_head
+        if can_pack(DTYPES[dtype]):
+            self._model.lm_head = PackedLinear(self._model.lm_head)
         self._max_model_len = max_model_len
         self._prefill_chunk = prefill_chunk
         self._slots = [ReplayedSequence(self._run, self._fresh) for _ in range(num_slots)]
@@ -95,7 +96,7 @@ class DeepSeekV4Target:
         places = list(zip(slots.tolist(), positions.tolist(), strict=True))
         check_step(self, token_ids, places)
         logits = [
-            self._head(self._slots[slot].step(position, tokens))
+            self._model.lm_head(self._slots[slot].step(position, tokens))
             for (slot, position), tokens in zip(places, token_ids.tolist(), strict=True)
         ]
         return torch.stack(logits)
