@@ -2,8 +2,8 @@
 
 the value without what the reason speaks of is still valid, and the grammar generates it. What no reason explains is a
 fault of the walker or of a format. Documented in ``schema/__init__.py``: the type of a keyword, undeclared properties,
-order, escapes, numbers; in ``schema/formats.py``, ``schema/regex.py``, ``ebnf.py`` and ``deepseek_v4/parameters.py``:
-formats, classes of patterns, digits and raw strings.
+order, escapes, numbers; in ``schema/formats.py``, ``schema/regex.py``, ``schema/numbers.py``, ``ebnf.py`` and
+``deepseek_v4/parameters.py``: formats, classes of patterns, digits and raw strings.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ Make = Callable[[Any], Asked | None]
 
 _TRIES: Final = 720
 _DIGITS: Final = 10**31
+_BOUNDED_DIGITS: Final = 10**14
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"\\\x7f]')
 _BLANK: Final = re.compile(r"\s")
+_BEYOND: Final = re.compile(r"[^\x00-\x7f]")
 _GROUPS: Final = (("object", OBJECT), ("array", ARRAY), ("string", STRING), ("number", NUMBER))
 _IN_PLACE: Final = ("if", "then", "else", "not")
 
@@ -122,12 +124,13 @@ def _decimals(schema: Any, value: Any) -> Any:
 
 
 def _digits(schema: Any, value: Any) -> Any:
-    """Whole numbers of no more than 32 digits."""
+    """Whole numbers of no more than 32 digits; beside a bound, of no more than 15."""
+    most = _BOUNDED_DIGITS if _mentions(schema, NUMBER) else _DIGITS
 
     def change(leaf: Any) -> Any:
         whole = _integers(schema, leaf)
-        large = isinstance(whole, int) and abs(whole) >= _DIGITS
-        return (_DIGITS if whole > 0 else -_DIGITS) if large else leaf
+        large = isinstance(whole, int) and abs(whole) >= most
+        return (most if whole > 0 else -most) if large else leaf
 
     return _each(value, change)
 
@@ -139,11 +142,11 @@ def _unescaped(schema: Any, value: Any) -> Any:
     return _each(value, lambda leaf: _ESCAPED.sub("x", _blanks(leaf)) if isinstance(leaf, str) else leaf)
 
 
-def _ascii_blanks(schema: Any, value: Any) -> Any:
-    r"""Strings with plain blanks only: what ``\s`` holds beyond ASCII differs between engines."""
+def _ascii(schema: Any, value: Any) -> Any:
+    r"""Strings of ASCII: beyond it engines differ about what ``\s``, ``\D`` and others hold."""
     if not _mentions(schema, {"pattern"}):
         return value
-    return _each(value, lambda leaf: _blanks(leaf) if isinstance(leaf, str) else leaf)
+    return _each(value, lambda leaf: _BEYOND.sub("x", _blanks(leaf)) if isinstance(leaf, str) else leaf)
 
 
 def _blanks(text: str) -> str:
@@ -178,9 +181,9 @@ _REWRITES: Final[Mapping[str, Rewrite]] = {
     "order of properties": _ordered,
     "integer as 1.0": _integers,
     "exponent or decimals of a bounded number": _decimals,
-    "more than 32 digits": _digits,
+    "more digits than a number may have": _digits,
     "escape in a bounded string": _unescaped,
-    "blank beyond ASCII under a pattern": _ascii_blanks,
+    "character beyond ASCII in a class of a pattern": _ascii,
     "marker of DSML in a raw string": _unmarked,
     "enum or const in another spelling": _listed,  # last of all: what it makes is not rewritten again
 }

@@ -41,7 +41,7 @@ def test_a_wrong_grammar_is_told(answer: bool, fault: str, monkeypatch: pytest.M
         ({"type": "object", "properties": {"a": {}, "b": {}}}, {"b": 1, "a": 2}, {"a": 2, "b": 1}, "order"),
         (_INT, 2.0, 2, "integer as 1.0"),
         ({"type": "number", "minimum": 0}, 1.23456789, 1.234568, "exponent or decimals"),
-        ({"type": "integer"}, 10**40, 10**31, "more than 32 digits"),
+        ({"type": "integer"}, 10**40, 10**31, "more digits"),
         ({"type": "string", "maxLength": 9}, 'a"', "ax", "escape in a bounded string"),
         ({"type": "string"}, "a｜b", "axb", "marker of DSML"),
         ({"prefixItems": [_INT]}, [1, 2], [1], "item that only"),
