@@ -22,10 +22,12 @@ from heptagram_gateway.completions.run import TextEngine
 from heptagram_gateway.config import Config
 from heptagram_gateway.gate import Gate
 from heptagram_gateway.generation import Engine
+from heptagram_gateway.messages.endpoint import CountTokens, Messages
 from heptagram_gateway.metrics import Metrics
 from heptagram_gateway.models import Models, ModelServer
 from heptagram_gateway.observe import Observe, Write
 from heptagram_gateway.pages import MetricsPage, live, model_card, model_list, ready
+from heptagram_gateway.responses.endpoint import Responses
 from heptagram_gateway.services import Services
 from heptagram_gateway.unknown import UnknownFields
 
@@ -34,6 +36,9 @@ Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]  # an object: of a 
 POSTS: Final[Mapping[str, Callable[[Services], Endpoint]]] = {
     "/v1/chat/completions": ChatCompletions,
     "/v1/completions": Completions,
+    "/v1/responses": Responses,
+    "/v1/messages": Messages,
+    "/v1/messages/count_tokens": CountTokens,
 }
 
 

@@ -11,11 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heptagram_gateway.answer import send_json
 from heptagram_gateway.errors import ApiError, ClientGoneError, openai_error, unexpected
+from heptagram_gateway.messages.errors import anthropic_error
 from heptagram_gateway.record import record_of
 
 Shape = Callable[[ApiError], dict[str, Any]]
-# Paths whose clients expect another error object than OpenAI's.
-SHAPES: Final[Mapping[str, Shape]] = {}
+# Paths whose clients expect another error object than OpenAI's, with what is below them.
+SHAPES: Final[Mapping[str, Shape]] = {"/v1/messages": anthropic_error}
 
 
 class ErrorBoundary:
@@ -47,9 +48,13 @@ class ErrorBoundary:
 
     async def _answer(self, scope: Scope, send: Send, error: ApiError) -> None:
         record_of(scope).failed(error)
-        shape = SHAPES.get(scope["path"], openai_error)
+        shape = _shape(scope["path"])
         headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
         await send_json(send, error.status, shape(error), headers)
+
+
+def _shape(path: str) -> Shape:
+    return next((SHAPES[head] for head in SHAPES if f"{path}/".startswith(f"{head}/")), openai_error)
 
 
 def as_api_error(error: Exception) -> ApiError:

@@ -90,6 +90,11 @@ def flag(path: str, value: Any) -> None:
         raise _wrong(path, "true or false")
 
 
+def number(path: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong(path, "a number")
+
+
 def mapping(path: str, value: Any) -> None:
     if not isinstance(value, dict):
         raise _wrong(path, "an object")
