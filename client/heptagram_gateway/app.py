@@ -26,6 +26,8 @@ from heptagram_gateway.messages.endpoint import CountTokens, Messages
 from heptagram_gateway.metrics import Metrics
 from heptagram_gateway.models import Models, ModelServer
 from heptagram_gateway.observe import Observe, Write
+from heptagram_gateway.page.static import PATHS, StaticFile
+from heptagram_gateway.page.status import status
 from heptagram_gateway.pages import MetricsPage, live, model_card, model_list, ready
 from heptagram_gateway.responses.endpoint import Responses
 from heptagram_gateway.services import Services
@@ -83,6 +85,8 @@ def _router(services: Services) -> Router:
         "/health": live(),
         "/health/ready": ready(services),
         "/metrics": MetricsPage(services.metrics),
+        "/status": status(services),
+        **{path: StaticFile(name) for path, name in PATHS.items()},
     }
     routes = [Route(path, make(services), methods=["POST"]) for path, make in POSTS.items()]
     routes += [Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()]

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from heptagram_client.transports.address import Address, parse_url
 from heptagram_gateway.models import ServedModel, parse_served, served_by_default
+from heptagram_gateway.page.address import metrics_url
 
 KEY_VARIABLE = "HEPTAGRAM_API_KEY"
 UnknownFields = Literal["ignore", "refuse"]
@@ -27,6 +28,7 @@ class ConfigError(ValueError):
 class Config:
     """Times are in seconds.
 
+    ``triton_metrics``: the URL of Triton's metrics, for the status page; ``None``: nobody knows it.
     ``idle_timeout``: without any response of Triton, which sends heartbeats. ``keep_alive``: a silent stream gets a
     comment so often. ``header_timeout``, ``body_timeout``: for a whole request to arrive. ``write_timeout``: for a
     reader that takes nothing. ``drain``: what runs at SIGTERM may go on for so long.
@@ -50,6 +52,7 @@ class Config:
     keep_alive: float = 10.0
     drain: float = 30.0
     access_log: str = "-"
+    triton_metrics: str | None = None
 
     @property
     def exposed(self) -> bool:
@@ -71,8 +74,10 @@ def read_config(argv: Sequence[str], environment: Mapping[str, str] = os.environ
             raise ConfigError(f"--cors-origin {origin!r}: write * or http(s)://HOST[:PORT]")
     given = vars(values)
     keys = _keys(given.pop("api_keys"), given.pop("api_key_file"), environment)
+    triton = _address(values.triton)
     read = {
-        "triton": _address(values.triton),
+        "triton": triton,
+        "triton_metrics": _metrics(values.triton_metrics, triton),
         "served": _served(values.served),
         "cors_origins": tuple(values.cors_origins),
         "api_keys": keys,
@@ -93,6 +98,13 @@ def _address(url: str) -> Address:
     if address.scheme != "grpc":
         raise ConfigError(f"--triton {url!r}: give Triton's gRPC front, HOST:PORT (8001 by default)")
     return address
+
+
+def _metrics(url: str | None, triton: Address) -> str:
+    try:
+        return metrics_url(url, triton)
+    except ValueError as error:
+        raise ConfigError(f"--triton-metrics {error}") from error
 
 
 def _served(texts: Sequence[str]) -> tuple[ServedModel, ...]:
@@ -125,6 +137,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     where = parser.add_argument_group("where")
     where.add_argument("--triton", default="127.0.0.1:8001", metavar="HOST:PORT", help="Triton's gRPC front")
+    where.add_argument(
+        "--triton-metrics", metavar="URL", help="Triton's metrics, for the status page (default: its host, port 8002)"
+    )
     where.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     where.add_argument("--port", type=int, default=9000, help="default: %(default)s; 0 takes a free one")
     models = parser.add_argument_group("models and requests")

@@ -64,11 +64,17 @@ def ready(services: Services) -> JsonPage:
     """200 where a chat can be asked now, else 503 with the reason."""
 
     async def make(scope: Scope) -> Any:  # noqa: ARG001
-        if services.gate.state is not GateState.OPEN:
-            raise draining()
-        reason = await services.models.reason_not_ready()
+        reason = await reason_not_ready(services)
         if reason is not None:
-            raise ApiError(503, reason, "not_ready", headers={"retry-after": "1"})
+            raise reason
         return {"status": "ready"}
 
     return JsonPage("ready", make)
+
+
+async def reason_not_ready(services: Services) -> ApiError | None:
+    """The 503 that a chat would get now, if any."""
+    if services.gate.state is not GateState.OPEN:
+        return draining()
+    reason = await services.models.reason_not_ready()
+    return None if reason is None else ApiError(503, reason, "not_ready", headers={"retry-after": "1"})

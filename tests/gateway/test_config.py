@@ -18,7 +18,8 @@ from tests.server.gateway import running_gateway
 
 def test_defaults() -> None:
     config = read_config([], {})
-    assert config == Config(Address("grpc", "127.0.0.1", 8001), served_by_default())
+    metrics = "http://127.0.0.1:8002/metrics"
+    assert config == Config(Address("grpc", "127.0.0.1", 8001), served_by_default(), triton_metrics=metrics)
     assert (config.host, config.port, config.exposed) == ("127.0.0.1", 9000, False)
 
 

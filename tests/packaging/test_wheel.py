@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from heptagram_gateway.page.static import PATHS
+
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = {"heptagram_backend", "heptagram_kernels", "heptagram_wire", "heptagram_client", "heptagram_gateway"}
 
@@ -36,6 +38,10 @@ def test_the_wheel_holds_the_whole_model_repository(wheel: set[str]) -> None:
     files = [path for path in (PROJECT / "model_repository").rglob("*") if path.is_file()]
     names = {str(path.relative_to(PROJECT)) for path in files if "__pycache__" not in path.parts}
     assert {f"heptagram_backend/{name}" for name in names} <= wheel
+
+
+def test_the_wheel_holds_the_status_page(wheel: set[str]) -> None:
+    assert {f"heptagram_gateway/page/files/{name}" for name in PATHS.values()} <= wheel
 
 
 def test_a_light_install_needs_only_the_client(wheel: set[str]) -> None:
