@@ -66,6 +66,16 @@ def unpack(words: NDArray[np.int32], vocab_size: int) -> NDArray[np.bool_]:
     return bits.view(np.bool_)
 
 
+def allowed_ids(words: NDArray[np.int32], vocab_size: int) -> NDArray[np.int64]:
+    """Ids of the allowed tokens of one row, int32 [W], ascending."""
+    used = np.flatnonzero(words)
+    if used.size * 2 > words.size:  # to skip empty words takes longer than to read them
+        return np.flatnonzero(unpack(words, vocab_size))
+    bits = np.flatnonzero(np.unpackbits(words[used].view(np.uint8), bitorder="little"))
+    ids: NDArray[np.int64] = used[bits >> 5] * 32 + (bits & 31)
+    return ids if not ids.size or ids[-1] < vocab_size else ids[ids < vocab_size]
+
+
 def check_arguments(
     *,
     logits: Tensor,

@@ -14,7 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heptagram_kernels.bitmask import NO_TOKEN, check_arguments, check_values, unpack
+from heptagram_kernels.bitmask import NO_TOKEN, allowed_ids, check_arguments, check_values, unpack
+from heptagram_kernels.cpu_sampling import token_logprobs, verify_sampled
+
+__all__ = ["token_logprobs", "verify_greedy", "verify_sampled"]
 
 # A masked row with at most 1 / _SPARSE of its words in use is gathered, a fuller one is masked whole.
 _SPARSE = 16
@@ -92,11 +95,7 @@ def _masked_argmax(row: NDArray[Any], words: NDArray[np.int32]) -> int:
 
 def _sparse_argmax(row: NDArray[Any], words: NDArray[np.int32]) -> int:
     """Gather the few allowed logits."""
-    used = np.flatnonzero(words)
-    bits = np.flatnonzero(np.unpackbits(words[used].view(np.uint8), bitorder="little"))
-    ids = used[bits >> 5] * 32 + (bits & 31)
-    if ids.size and ids[-1] >= row.size:
-        ids = ids[ids < row.size]
+    ids = allowed_ids(words, row.size)
     place = _argmax(row[ids]) if ids.size else NO_TOKEN
     return int(ids[place]) if place >= 0 else NO_TOKEN
 

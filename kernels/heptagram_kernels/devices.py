@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Final, Protocol, cast
 
 from heptagram_kernels.bitmask import VerifyGreedy
+from heptagram_kernels.sampling import TokenLogprobs, VerifySampled
 
 DEVICES: Final[dict[str, str]] = {"cpu": "heptagram_kernels.cpu"}
 
@@ -15,6 +16,12 @@ class Device(Protocol):
 
     @property
     def verify_greedy(self) -> VerifyGreedy: ...
+
+    @property
+    def verify_sampled(self) -> VerifySampled: ...
+
+    @property
+    def token_logprobs(self) -> TokenLogprobs: ...
 
 
 def load_device(name: str) -> Device:
