@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.errors import EngineError
+from heptagram_backend.logprobs import ScoredToken
 from heptagram_backend.sequence import Sequence
 from heptagram_wire.events import FinishReason
 
 
-def commit(sequence: Sequence, tokens: Iterable[int], grammars: GrammarCompiler) -> FinishReason | None:
+def commit(
+    sequence: Sequence, tokens: Iterable[int], grammars: GrammarCompiler, scored: Seq[ScoredToken] = ()
+) -> FinishReason | None:
     """Commit verified tokens in order, up to what ends the request or opens a call.
+
+    ``scored`` holds one entry a token where the request asks for log probabilities.
 
     Returns:
         The reason if the request ends here; tokens behind the end are dropped.
@@ -20,7 +26,7 @@ def commit(sequence: Sequence, tokens: Iterable[int], grammars: GrammarCompiler)
         EngineError: the matcher refuses a token that its own mask allowed. The request fails; it is never continued
             without its constraint.
     """
-    for token in tokens:
+    for row, token in enumerate(tokens):
         if token in sequence.stop_ids:
             sequence.stats.generated += 1
             return "stop"
@@ -30,7 +36,7 @@ def commit(sequence: Sequence, tokens: Iterable[int], grammars: GrammarCompiler)
             raise EngineError(f"the grammar refused the verified token {token}")
         sequence.append(token)
         sequence.stats.generated += 1
-        sequence.emitter.push(token)
+        sequence.emitter.push(token, scored[row] if scored else None)
         if sequence.emitter.stopped:
             return "stop"
         if sequence.remaining == 0:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from heptagram_backend.generation import DraftSource
+from heptagram_backend.generation import DraftSource, SamplingParams
 from heptagram_backend.schema.place import Unenforced
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "latest_reminder"]
@@ -100,6 +100,8 @@ class ChatRequest:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    logprobs: int | None = None
     stream: bool = True
     return_token_ids: bool = False
     priority: int = 0

@@ -16,6 +16,7 @@ from heptagram_backend.formats.base import (
     Reasoning,
     Text,
 )
+from heptagram_backend.logprobs import ScoredToken, told
 from heptagram_backend.stops import StopStrings
 from heptagram_backend.validate import OutputValidator
 from heptagram_wire.events import (
@@ -26,6 +27,7 @@ from heptagram_wire.events import (
     FinishReason,
     ReasoningDelta,
     TextDelta,
+    TokenLogprob,
 )
 
 _Delta = TextDelta | ReasoningDelta | ArgumentsDelta
@@ -48,6 +50,7 @@ class Emitter:
         self._validator = validator
         self._stops = StopStrings(stops)
         self._pending_ids: list[int] | None = [] if token_ids else None
+        self._pending_logprobs: list[TokenLogprob] = []
         self._events: list[Event] = []
         self._call: CallStart | None = None
         self._arguments: list[str] = []
@@ -59,26 +62,33 @@ class Emitter:
         """A stop string is complete; the request ends here."""
         return self._stops.hit
 
-    def push(self, token: int) -> None:
-        """Read one committed token.
+    def push(self, token: int, scored: ScoredToken | None = None) -> None:
+        """Read one committed token, with its log probability where that is to be told.
 
         Raises:
             InvalidOutputError: a finished call does not validate; everything before it can still be taken.
         """
         if self._pending_ids is not None:
             self._pending_ids.append(token)
+        if scored is not None:
+            self._pending_logprobs.append(told(scored, self.detokenizer.piece))
         self._read(self._parser.feed(self.detokenizer.feed(token)))
 
     def take(self) -> list[Event]:
         """The events since the last call, neighbours of one kind merged."""
         events, self._events = self._events, []
-        if self._pending_ids:
+        if self._pending_ids or self._pending_logprobs:
             for place, event in enumerate(events):
                 if isinstance(event, _Delta):
-                    events[place] = replace(event, token_ids=tuple(self._pending_ids))
-                    self._pending_ids = []
+                    events[place] = self._with_tokens(event)
                     break
         return events
+
+    def _with_tokens(self, delta: _Delta) -> _Delta:
+        """The delta with everything there is to tell of the tokens since the last one."""
+        ids, logprobs = self._pending_ids, self._pending_logprobs
+        self._pending_ids, self._pending_logprobs = None if ids is None else [], []
+        return replace(delta, token_ids=tuple(ids) if ids else None, logprobs=tuple(logprobs) if logprobs else None)
 
     def finish(self, reason: FinishReason) -> FinishReason:
         """End the text; what was held back comes out. Returns the reason to report: ``tool_calls`` if and only if
@@ -91,7 +101,8 @@ class Emitter:
             self._read(self._parser.feed(self.detokenizer.flush()))
             self._read(self._parser.flush(reason))
             self._text(self._stops.flush())
-        if self._pending_ids and not any(isinstance(event, _Delta) for event in self._events):
+        untold = self._pending_ids or self._pending_logprobs
+        if untold and not any(isinstance(event, _Delta) for event in self._events):
             self._add(TextDelta(""))
         ended = reason == "stop" and not self._stops.hit
         if not ended or self._call is not None:

@@ -61,11 +61,54 @@ class CompletionOutput:
     finish_reason: bool = False
     num_input_tokens: bool = False
     num_output_tokens: bool = False
+    cumulative_logprob: bool = False
+    logprobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBias:
+    """``bias`` is added to the token's logit."""
+
+    token: int
+    bias: float
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen; by default the likeliest. :data:`heptagram_backend.sampling.RANGES` bounds the numbers.
+
+    In the order of the steps: bias, penalties (repetition for all tokens so far, presence and frequency for generated
+    ones), temperature (0: the likeliest after those), min-p, top-k (0: off), top-p, draw. Without a ``seed`` the engine
+    makes one up; the same seed, taken modulo 2^64, gives the same tokens.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[TokenBias, ...] = ()
+    seed: int | None = None
+
+    @property
+    def penalizes(self) -> bool:
+        """What was generated changes what is likely."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
+    def is_greedy(self) -> bool:
+        """The argmax of the masked logits, and nothing else."""
+        return self.temperature == 0 and not self.penalizes and not self.logit_bias
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request that the engine can run. ``max_tokens`` already fits the context."""
+    """A request that the engine can run. ``max_tokens`` already fits the context.
+
+    ``logprobs``: deltas tell each token's log probability, and those of that many likeliest tokens.
+    """
 
     prompt_ids: tuple[int, ...]
     output: OutputSpec
@@ -76,6 +119,8 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    logprobs: int | None = None
     deadline_ms: int | None = None
     num_speculative_tokens: int = 7
     drafts: DraftSource = "auto"
@@ -108,6 +153,6 @@ class GenerationRequest:
 def _plain(value: Any) -> Any:
     if isinstance(value, ConstraintSpec):
         return {"kind": value.kind, "source": value.source}
-    if isinstance(value, OutputSpec | Trigger | CompletionOutput):
+    if isinstance(value, OutputSpec | Trigger | CompletionOutput | SamplingParams | TokenBias):
         return {spec.name: _plain(getattr(value, spec.name)) for spec in fields(value)}
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value

@@ -7,6 +7,7 @@ here, before it reaches the engine's thread.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -78,6 +79,12 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         if not isinstance(value, list):
             _wrong(path, "a list")
         return tuple(_value(get_args(hint)[0], item, f"{path}[{place}]") for place, item in enumerate(value))
+    if hint is float:
+        return (
+            float(value)
+            if type(value) in (int, float) and abs(value) <= sys.float_info.max
+            else _wrong(path, "a number")
+        )
     if hint in _NAMES:
         return value if type(value) is hint else _wrong(path, _NAMES[hint])
     if not isinstance(value, dict):  # what is left are mappings

@@ -77,6 +77,8 @@ class Preprocessor:
             finish_reason=request.finish_reason,
             num_input_tokens=request.num_input_tokens,
             num_output_tokens=request.num_output_tokens,
+            cumulative_logprob=request.cumulative_logprob,
+            logprobs=request.logprobs is not None,
         )
         return GenerationRequest(
             prompt_ids=ids,
@@ -87,6 +89,7 @@ class Preprocessor:
             stream=request.stream,
             return_token_ids=request.stream and request.num_output_tokens,  # to count those of each response
             completion=output,
+            logprobs=0 if request.logprobs is None and request.cumulative_logprob else request.logprobs,
             **self._common(request),
         )
 
@@ -103,6 +106,13 @@ class Preprocessor:
                 raise RequestError(
                     f"there is no token {token}; the vocabulary has {self._tokenizer.size}",
                     param=f"stop_token_ids[{index}]",
+                )
+
+        for entry in request.sampling.logit_bias:
+            if entry.token >= self._tokenizer.size:
+                raise RequestError(
+                    f"there is no token {entry.token}; the vocabulary has {self._tokenizer.size}",
+                    param=f"logit_bias.{entry.token}",
                 )
 
     def _room(self, ids: tuple[int, ...], param: str) -> int:
@@ -138,6 +148,7 @@ class Preprocessor:
             trigger=constraints.trigger,
             stream=request.stream,
             return_token_ids=request.return_token_ids,
+            logprobs=request.logprobs,
             **self._common(request),
         )
 
@@ -148,6 +159,7 @@ class Preprocessor:
             "stop": request.stop,
             "stop_token_ids": request.stop_token_ids,
             "ignore_eos": request.ignore_eos,
+            "sampling": request.sampling,
             "deadline_ms": request.deadline_ms,
             "num_speculative_tokens": engine.num_speculative_tokens if drafts is None else drafts,
             "drafts": request.drafts or cast(DraftSource, engine.drafts),

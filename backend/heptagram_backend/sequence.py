@@ -12,6 +12,7 @@ from heptagram_backend.drafts.base import Drafter
 from heptagram_backend.emit import Emitter
 from heptagram_backend.engine_api import Sink
 from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.sampling import SequenceSampling
 from heptagram_backend.stats import SequenceStats
 from heptagram_backend.trigger import TriggerWatch
 
@@ -44,6 +45,7 @@ class Sequence:
     drafter: Drafter
     emitter: Emitter
     stop_ids: frozenset[int]
+    sampling: SequenceSampling | None = None  # None: greedy
     drafts_forced: bool = True  # the grammar's forced text is drafted
     watch: TriggerWatch | None = None  # while text is free and a call may open
     arrived: float = field(default_factory=time.monotonic)

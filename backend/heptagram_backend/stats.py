@@ -18,6 +18,7 @@ class SequenceStats:
     forced: int = 0
     masked_rows: int = 0
     mask_bytes: int = 0
+    seed: int | None = None  # of the noise that tokens are drawn with
     drafted: int = 0
     generated: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * 8)
@@ -39,6 +40,7 @@ class SequenceStats:
             forced=self.forced,
             masked_rows=self.masked_rows,
             mask_bytes=self.mask_bytes,
+            seed=self.seed,
             speculative_decoding=SpeculativeStats(tuple(self.histogram), self.drafted),
         )
 

@@ -1,9 +1,10 @@
 """The K7 step: up to seven drafts and one bonus row a sequence, verified in one target forward under its masks.
 
-Verification is greedy: each row's token is the argmax under that row's mask, and a draft is accepted while it equals
-the token of the row before it (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023,
-in its greedy case). Every forward has eight rows a sequence, drafted or not, so that the kernels' rounding, and with
-it the output, is the same at every draft count.
+Each row has one token: the argmax under that row's mask, or what is drawn under it with the noise of its position. A
+draft is accepted while it equals the token of the row before it (Leviathan et al., "Fast Inference from Transformers
+via Speculative Decoding", 2023, in its greedy case, which coupled noise carries over to sampling). Every forward has
+eight rows a sequence, drafted or not, so that the kernels' rounding, and with it the output, is the same at every
+draft count.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass
 
 from heptagram_backend.commit import commit
 from heptagram_backend.compile import GrammarCompiler
+from heptagram_backend.draw import RowSampler
 from heptagram_backend.errors import EngineError, HeptagramError
 from heptagram_backend.inputs import StepInputs
+from heptagram_backend.logprobs import ScoredToken
 from heptagram_backend.plan import Draft, Planner
 from heptagram_backend.sequence import Sequence
 from heptagram_backend.targets.base import Target
@@ -35,9 +38,18 @@ _log = logging.getLogger(__name__)
 
 
 class K7Step:
-    def __init__(self, *, target: Target, inputs: StepInputs, planner: Planner, grammars: GrammarCompiler) -> None:
+    def __init__(
+        self,
+        *,
+        target: Target,
+        inputs: StepInputs,
+        sampler: RowSampler,
+        planner: Planner,
+        grammars: GrammarCompiler,
+    ) -> None:
         self._target = target
         self._inputs = inputs
+        self._sampler = sampler
         self._planner = planner
         self._grammars = grammars
 
@@ -48,9 +60,11 @@ class K7Step:
             batch = self._inputs.load(planned)
             logits = self._target.forward(batch.token_ids, batch.positions, batch.slots)
             verdicts = self._inputs.verify(batch, logits)
+            self._sampler.draw(planned, batch, logits, verdicts)
+            scored = self._sampler.score(planned, batch, logits, verdicts)
             outcomes += [
-                self._commit(sequence, draft, tokens)
-                for (sequence, draft), tokens in zip(planned, verdicts, strict=True)
+                self._commit(sequence, draft, tokens, scored.get(place, ()))
+                for place, ((sequence, draft), tokens) in enumerate(zip(planned, verdicts, strict=True))
             ]
         return outcomes
 
@@ -64,14 +78,14 @@ class K7Step:
                 faults.append(Outcome(sequence, error=_contained(error, sequence)))
         return planned, faults
 
-    def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int]) -> Outcome:
+    def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int], scored: Seq[ScoredToken]) -> Outcome:
         sequence.stats.masked_rows += draft.masked_rows
         sequence.stats.mask_bytes += draft.mask_bytes
         before = sequence.stats.generated
         try:
             if tokens[-1] < 0:
                 raise EngineError("the target gave no usable logits for a row (all masked, or not a number)")
-            reason = commit(sequence, tokens, self._grammars)
+            reason = commit(sequence, tokens, self._grammars, scored)
         except Exception as error:  # nor may a parser's or matcher's
             return Outcome(sequence, error=_contained(error, sequence))
         finally:

@@ -21,6 +21,7 @@ from heptagram_wire.events import (
     Start,
     Stats,
     TextDelta,
+    TokenLogprob,
     Usage,
 )
 from heptagram_wire.requests import MessageCall
@@ -52,7 +53,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """A finished answer. ``start`` is absent where the request had ``stream`` false."""
+    """A finished answer. ``start`` is absent where the request had ``stream`` false, ``logprobs`` where it did not ask
+    for them; they cover every token, those of reasoning and calls included."""
 
     content: str | None
     reasoning: str | None
@@ -61,11 +63,14 @@ class ChatMessage:
     usage: Usage = field(default_factory=Usage)
     stats: Stats = field(default_factory=Stats)
     start: Start | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
     def events(self) -> Iterator[Event]:
         """The shortest stream that folds to this message, for those who show or resend it."""
         if self.start is not None:
             yield self.start
+        if self.logprobs:
+            yield TextDelta("", logprobs=self.logprobs)
         if self.reasoning is not None:
             yield ReasoningDelta(self.reasoning)
         if self.content is not None:
@@ -107,17 +112,21 @@ class Folder:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _OpenCall] = {}
+        self._logprobs: list[TokenLogprob] = []
         self._finish: Finish | None = None
 
     def feed(self, event: Event) -> None:
         """Take the next event; raises as :func:`fold` does."""
         if self._finish is not None:
             raise ProtocolError(f"a {type(event).__name__} event came after `finish`")
+        if isinstance(event, TextDelta | ReasoningDelta | ArgumentsDelta):
+            self._logprobs.extend(event.logprobs or ())
         match event:
             case Start():
                 self._start = event
             case TextDelta(text=text):
-                self._text.append(text)
+                if text or not (event.token_ids or event.logprobs):  # else it only tells what tokens there were
+                    self._text.append(text)
             case ReasoningDelta(text=text):
                 self._reasoning.append(text)
             case CallStart(index=index):
@@ -150,6 +159,7 @@ class Folder:
             usage=self._finish.usage,
             stats=self._finish.stats,
             start=self._start,
+            logprobs=tuple(self._logprobs) or None,
         )
 
     def _open_call(self, index: int, event: CallStart) -> None:

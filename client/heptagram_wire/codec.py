@@ -25,6 +25,7 @@ from heptagram_wire.events import (
     SpeculativeStats,
     Start,
     TextDelta,
+    TokenLogprob,
     UnknownEvent,
     Usage,
 )
@@ -62,6 +63,11 @@ def encode_event(event: Event) -> str:
     if not isinstance(event, UnknownEvent):
         data = {"type": _NAMES[type(event)]} | data
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def encode_logprobs(entries: Iterable[TokenLogprob]) -> str:
+    """Write entries as the deltas hold them, as one line of JSON: a list."""
+    return json.dumps([_plain(entry) for entry in entries], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def decode_event(text: str | bytes) -> Event:
@@ -109,7 +115,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _plain(value: object) -> Any:
     """Plain JSON data of an event or of a part of one."""
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(item) for item in value]
     if not is_dataclass(value) or isinstance(value, type):
         return value
     items = ((spec.name, getattr(value, spec.name)) for spec in fields(value))
@@ -137,8 +143,8 @@ def _value(hint: Any, value: Any, name: str) -> Any:
         return value
     if hint is float and type(value) in (int, float) and math.isfinite(value):
         return float(value)
-    if hint == tuple[int, ...] and isinstance(value, list) and all(type(item) is int for item in value):
-        return tuple(value)
+    if get_origin(hint) is tuple and isinstance(value, list):
+        return tuple(_value(get_args(hint)[0], item, name) for item in value)
     if get_origin(hint) is Literal and isinstance(value, str) and value in get_args(hint):
         return value
     if is_dataclass(hint) and isinstance(value, dict):

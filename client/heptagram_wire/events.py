@@ -59,7 +59,10 @@ class SpeculativeStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a request cost. Times in seconds, ``mask_bytes`` in bytes uploaded to the device."""
+    """What a request cost. Times in seconds, ``mask_bytes`` in bytes uploaded to the device.
+
+    ``seed`` is that of a sampled answer, so that it can be had again where the request gave none.
+    """
 
     prefill_s: float = 0.0
     decode_s: float = 0.0
@@ -69,6 +72,29 @@ class Stats:
     mask_bytes: int = 0
     preemptions: int = 0
     speculative_decoding: SpeculativeStats = field(default_factory=SpeculativeStats)
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """A token that could have been chosen. ``bytes`` is ``None`` for tokens without a text, such as control tokens."""
+
+    token: str
+    token_id: int
+    logprob: float
+    bytes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token's natural log probability, by the model's logits over what was allowed there, before penalties and
+    temperature. ``top_logprobs``: the likeliest tokens, best first."""
+
+    token: str
+    token_id: int
+    logprob: float
+    bytes: tuple[int, ...] | None = None
+    top_logprobs: tuple[TopLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +120,7 @@ class Ping:
 class ReasoningDelta:
     text: str
     token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
     choice: int = 0
 
 
@@ -101,6 +128,7 @@ class ReasoningDelta:
 class TextDelta:
     text: str
     token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
     choice: int = 0
 
 
@@ -121,6 +149,7 @@ class ArgumentsDelta:
     index: int
     text: str
     token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
     choice: int = 0
 
 

@@ -111,6 +111,7 @@ class ChatRequest(TypedDict, total=False):
     n: int
     stop: str | Sequence[str] | None
     seed: int | None
+    logit_bias: Mapping[str, float] | None
     frequency_penalty: float | None
     presence_penalty: float | None
     logprobs: bool | None

@@ -26,6 +26,7 @@ EXCLUDE_INPUT: Final = "exclude_input_in_output"  # BOOL [1]
 RETURN_FINISH_REASON: Final = "return_finish_reason"  # BOOL [1]
 RETURN_NUM_INPUT_TOKENS: Final = "return_num_input_tokens"  # BOOL [1]
 RETURN_NUM_OUTPUT_TOKENS: Final = "return_num_output_tokens"  # BOOL [1]
+RETURN_CUMULATIVE_LOGPROB: Final = "return_cumulative_logprob"  # BOOL [1]
 MAX_TOKENS: Final = "max_tokens"  # INT32 [1]
 TOP_K: Final = "top_k"  # INT32 [1]
 SEED: Final = "seed"  # UINT64 [1]
@@ -39,6 +40,7 @@ COMPLETION_FLAGS: Final = (
     RETURN_FINISH_REASON,
     RETURN_NUM_INPUT_TOKENS,
     RETURN_NUM_OUTPUT_TOKENS,
+    RETURN_CUMULATIVE_LOGPROB,
 )
 COMPLETION_NUMBERS: Final = (MAX_TOKENS, TOP_K, SEED, TEMPERATURE, TOP_P)
 
@@ -47,6 +49,8 @@ TEXT_OUTPUT: Final = "text_output"  # STRING [1]
 FINISH_REASON: Final = "finish_reason"  # STRING [1]: "None" before the end
 NUM_INPUT_TOKENS: Final = "num_input_tokens"  # UINT32 [1]
 NUM_OUTPUT_TOKENS: Final = "num_output_tokens"  # UINT32 [1]: those of this response
+CUMULATIVE_LOGPROB: Final = "cumulative_logprob"  # FP32 [1]: of the answer up to this response
+LOGPROBS: Final = "logprobs"  # STRING [1]: a JSON list, one entry a token of this response, where `logprobs` was given
 TOTAL_DRAFT_TOKENS: Final = "total_draft_tokens"  # UINT32 [1], with the last response
 TOTAL_ACCEPTED_DRAFT_TOKENS: Final = "total_accepted_draft_tokens"  # UINT32 [1], with the last response
 ACCEPTANCE_RATE: Final = "acceptance_rate"  # FP32 [1], with the last response
@@ -56,6 +60,8 @@ COMPLETION_OUTPUTS: Final = (
     FINISH_REASON,
     NUM_INPUT_TOKENS,
     NUM_OUTPUT_TOKENS,
+    CUMULATIVE_LOGPROB,
+    LOGPROBS,
     TOTAL_DRAFT_TOKENS,
     TOTAL_ACCEPTED_DRAFT_TOKENS,
     ACCEPTANCE_RATE,

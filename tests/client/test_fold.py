@@ -17,6 +17,7 @@ from heptagram_wire.events import (
     Ping,
     ReasoningDelta,
     TextDelta,
+    TokenLogprob,
     UnknownEvent,
 )
 from tests.client.samples import CALL, START, TEXT
@@ -95,6 +96,23 @@ def test_a_cut_call_is_kept_but_not_sent_back() -> None:
     assert message.to_message() == {"role": "assistant", "content": None}
     with pytest.raises(ProtocolError, match="no JSON object"):
         message.tool_calls[0].parse_arguments()
+
+
+def test_log_probabilities_are_gathered_from_every_kind_of_delta() -> None:
+    entries = [TokenLogprob(text, token, -0.5) for token, text in enumerate("abc")]
+    events: list[Event] = [
+        ReasoningDelta("a", logprobs=(entries[0],)),
+        CallStart(0, "i", "f"),
+        ArgumentsDelta(0, "{}", logprobs=(entries[1],)),
+        CallEnd(0),
+        TextDelta("", logprobs=(entries[2],)),
+        Finish("tool_calls"),
+    ]
+    message = fold(events)
+    assert message.logprobs == tuple(entries)
+    assert message.content is None  # an empty text that only tells of tokens is none
+    assert fold(message.events()) == message
+    assert fold(TEXT).logprobs is None
 
 
 def test_a_failure_is_raised() -> None:

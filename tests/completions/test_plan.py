@@ -56,9 +56,19 @@ def test_a_plan_holds_the_request(folder: Path) -> None:
     assert plan(folder, max_tokens=2_000_000_000).max_tokens == 64 - len(work.prompt_ids)
 
 
+def test_what_is_told_of_likelihoods(folder: Path) -> None:
+    asked = [plan(folder, **tensors) for tensors in ({}, {"return_cumulative_logprob": True})]
+    asked.append(plan(folder, sampling_parameters='{"logprobs": 4}'))
+    told = [
+        (one.logprobs, one.completion.cumulative_logprob, one.completion.logprobs) for one in asked if one.completion
+    ]
+    assert told == [(None, False, False), (0, True, False), (4, False, True)]
+
+
 @pytest.mark.parametrize(
     ("tensors", "code", "param"),
     [
+        ({"sampling_parameters": '{"logit_bias": {"49152": 1}}'}, codes.INVALID_VALUE, "logit_bias.49152"),
         ({"text_input": ""}, codes.INVALID_VALUE, "text_input"),
         ({"text_input": "word " * 64}, codes.CONTEXT_LENGTH, "text_input"),
         ({"sampling_parameters": '{"stop_token_ids": [49152]}'}, codes.INVALID_VALUE, "stop_token_ids[0]"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from heptagram_wire.events import (
     Start,
     Stats,
     TextDelta,
+    TokenLogprob,
+    TopLogprob,
     Usage,
 )
 from tests.triton.fake_pb_utils import Sender, TritonError
@@ -81,6 +84,19 @@ def test_without_stream_there_is_one_response_and_only_what_was_asked_for() -> N
         names.TOTAL_ACCEPTED_DRAFT_TOKENS,
         names.ACCEPTANCE_RATE,
     }
+
+
+def test_log_probabilities_of_each_response_and_of_all_so_far() -> None:
+    entries = [TokenLogprob("a", 8, -0.5, (97,)), TokenLogprob("b", 9, -0.25, (98,), (TopLogprob("c", 7, -0.1),))]
+    work = request(True, cumulative_logprob=True, logprobs=True)
+    first, delta, last = played(
+        work, [START], [TextDelta("a", logprobs=(entries[0],))], [TextDelta("b", logprobs=(entries[1],)), END]
+    )
+    assert [each["cumulative_logprob"] for each in (first, delta, last)] == [[0.0], [-0.5], [-0.75]]
+    told = [json.loads(each["logprobs"][0]) for each in (first, delta, last)]
+    assert told[0] == []
+    assert told[1] == [{"token": "a", "token_id": 8, "logprob": -0.5, "bytes": [97], "top_logprobs": []}]
+    assert told[2][0]["top_logprobs"] == [{"token": "c", "token_id": 7, "logprob": -0.1}]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,7 +9,14 @@ import pytest
 
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.errors import RequestError
-from heptagram_backend.generation import CompletionOutput, GenerationRequest, OutputSpec, Trigger
+from heptagram_backend.generation import (
+    CompletionOutput,
+    GenerationRequest,
+    OutputSpec,
+    SamplingParams,
+    TokenBias,
+    Trigger,
+)
 
 SPEC = ConstraintSpec("ebnf", 'root ::= "ä"')
 WHOLE = GenerationRequest(
@@ -21,6 +28,10 @@ WHOLE = GenerationRequest(
     trigger=Trigger("<t>", SPEC, once=True),
     stop=("a", "b"),
     stop_token_ids=(3,),
+    sampling=SamplingParams(
+        temperature=0.5, top_k=3, logit_bias=(TokenBias(5, -1.5), TokenBias(6, 2.0)), seed=2**64 - 1
+    ),
+    logprobs=3,
     deadline_ms=9,
     completion=CompletionOutput("text", finish_reason=True),
 )
@@ -50,6 +61,11 @@ def test_a_plan_is_read_back_as_it_was() -> None:
         ({"output": {"format": "chatml_json", "schemas": [1]}}, "`output.schemas` must be an object"),
         ({"output": {"format": "chatml_json", "answer": True}}, "`output.answer` must be an object"),
         ({"output": None}, "`output` must be an object"),
+        ({"sampling": {"temperature": "1"}}, "`sampling.temperature` must be a number"),
+        ({"sampling": {"top_p": True}}, "`sampling.top_p` must be a number"),
+        ({"sampling": {"top_p": 10**400}}, "`sampling.top_p` must be a number"),
+        ({"sampling": {"top_k": 1.0}}, "`sampling.top_k` must be a whole number"),
+        ({"sampling": {"logit_bias": [{"token": 1}]}}, "`sampling.logit_bias[0].bias` is missing"),
         ({"prompt_ids": [1]}, 'there is no field "prompt_ids"'),
         ({"zzz": 1}, 'there is no field "zzz"'),
     ],

@@ -69,7 +69,7 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
         (["--speculative-config", '{"method": "x"}'], "method must be one of auto"),
         (["--speculative-config", '{"num_speculative_tokens": 8}'], "0 to 7"),
         (["--speculative-config", '{"num_speculative_tokens": true}'], "0 to 7"),
-        (["--generate-config", '{"temperature": 1}'], "sampling is not supported yet"),
+        (["--generate-config", '{"temperature": 1}'], "temperature must be 0"),
         (["--generate-config", '{"max_tokens": 0}'], "at least 1"),
         (["--device", "tpu"], "invalid choice"),
     ],

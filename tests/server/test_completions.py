@@ -75,6 +75,7 @@ def test_streamed_and_at_once_over_grpc_and_http_it_is_one_answer(server: Served
 def test_outputs_that_were_asked_for(server: Served) -> None:
     wanted = {name: True for name in names.COMPLETION_FLAGS if name.startswith("return_")}
     asked = {names.TEXT_OUTPUT, names.FINISH_REASON, names.NUM_INPUT_TOKENS, names.NUM_OUTPUT_TOKENS}
+    asked |= {names.CUMULATIVE_LOGPROB}
     [whole] = complete(server, max_tokens=20, **wanted)
     assert whole.keys() == asked | DRAFTS
     assert (whole[names.FINISH_REASON], whole[names.NUM_OUTPUT_TOKENS]) == ("length", 20)
@@ -84,6 +85,20 @@ def test_outputs_that_were_asked_for(server: Served) -> None:
     assert [response[names.FINISH_REASON] for response in streamed] == ["None"] * (len(streamed) - 1) + ["length"]
     assert sum(response[names.NUM_OUTPUT_TOKENS] for response in streamed) == 20
     assert {response[names.NUM_INPUT_TOKENS] for response in streamed} == {whole[names.NUM_INPUT_TOKENS]}
+
+
+def test_log_probabilities_of_a_sampled_answer(server: Served) -> None:
+    options = json.dumps({"logprobs": 2, "seed": 3, "temperature": "0.9", "max_tokens": 12})
+    [whole] = complete(server, sampling_parameters=options, return_cumulative_logprob=True)
+    entries = json.loads(whole[names.LOGPROBS])
+    assert len(entries) == 12
+    assert "".join(entry["token"] for entry in entries) == whole[names.TEXT_OUTPUT]
+    assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
+    total = sum(entry["logprob"] for entry in entries)
+    assert whole[names.CUMULATIVE_LOGPROB] == pytest.approx(total, rel=1e-5)
+    streamed = complete(server, sampling_parameters=options, return_cumulative_logprob=True, stream=True)
+    assert [entry for response in streamed for entry in json.loads(response[names.LOGPROBS])] == entries
+    assert streamed[-1][names.CUMULATIVE_LOGPROB] == whole[names.CUMULATIVE_LOGPROB]
 
 
 def test_stop_words_and_stop_end_the_answer_in_front_of_them(server: Served) -> None:
@@ -180,8 +195,8 @@ def test_any_json_and_a_choice(server: Served) -> None:
 @pytest.mark.parametrize(
     ("values", "code", "param"),
     [
-        ({"temperature": 0.7}, codes.UNSUPPORTED, "temperature"),
-        ({"sampling_parameters": '{"temperature": "0.1"}'}, codes.UNSUPPORTED, "temperature"),
+        ({"temperature": 2.5}, codes.INVALID_VALUE, "temperature"),
+        ({"sampling_parameters": '{"n": "2"}'}, codes.UNSUPPORTED, "n"),
         ({"sampling_parameters": '{"max_tokenz": 5}'}, codes.UNKNOWN_FIELD, "max_tokenz"),
         ({"sampling_parameters": '{"max_tokens": 5}', "max_tokens": 6}, codes.INVALID_VALUE, "max_tokens"),
         ({"sampling_parameters": "["}, codes.INVALID_JSON, "sampling_parameters"),

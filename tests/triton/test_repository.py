@@ -65,9 +65,9 @@ def test_each_ensemble_pins_its_steps(ensemble: str) -> None:
 def test_the_tensors_of_a_completion_have_the_same_types_in_each_model() -> None:
     """As the contract lists them; the loader compares types, but not what is optional."""
     types = {names.MAX_TOKENS: "INT32", names.TOP_K: "INT32", names.SEED: "UINT64"}
-    types |= dict.fromkeys((names.TEMPERATURE, names.TOP_P, names.ACCEPTANCE_RATE), "FP32")
+    types |= dict.fromkeys((names.TEMPERATURE, names.TOP_P, names.ACCEPTANCE_RATE, names.CUMULATIVE_LOGPROB), "FP32")
     types |= dict.fromkeys(
-        (*names.COMPLETION_TEXTS, names.STOP_WORDS, names.TEXT_OUTPUT, names.FINISH_REASON), "STRING"
+        (*names.COMPLETION_TEXTS, names.STOP_WORDS, names.TEXT_OUTPUT, names.FINISH_REASON, names.LOGPROBS), "STRING"
     )
     types |= dict.fromkeys(names.COMPLETION_FLAGS, "BOOL")
     for model in (*STEPS, names.COMPLETIONS):

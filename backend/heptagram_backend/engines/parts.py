@@ -11,6 +11,7 @@ from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.constraint import GrammarFactory
 from heptagram_backend.detokenize import Detokenizer
 from heptagram_backend.drafts import DraftPolicy, draft_policy
+from heptagram_backend.draw import RowSampler
 from heptagram_backend.emit import Emitter
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engine_api import Sink
@@ -21,8 +22,10 @@ from heptagram_backend.limits import GrammarLimits
 from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
 from heptagram_backend.plan import ROWS, Planner
 from heptagram_backend.release import EngineOptions
+from heptagram_backend.sampling import SequenceSampling, check_plan
 from heptagram_backend.scheduler import Scheduler
 from heptagram_backend.sequence import Sequence as Running
+from heptagram_backend.stats import SequenceStats
 from heptagram_backend.step import K7Step
 from heptagram_backend.targets.base import Target
 from heptagram_backend.trial import Trial
@@ -73,7 +76,8 @@ def make_parts(
     workspace = Workspace(device=options.device)
     workspace.reserve(declarations(slots=slots, vocab_size=width, pool_rows=rows))
     workspace.seal()
-    inputs = StepInputs(workspace, load_device(options.device).verify_greedy)
+    device = load_device(options.device)
+    inputs = StepInputs(workspace, device.verify_greedy)
     pool = MaskPool(
         rows=rows,
         rows_per_step=slots * ROWS,
@@ -91,7 +95,8 @@ def make_parts(
     )
     grammars = GrammarCompiler(factory, wake.set, Trial(setup), width)
     planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
-    step = K7Step(target=target, inputs=inputs, planner=planner, grammars=grammars)
+    sampler = RowSampler(device, workspace.take("step.mask_pool"))
+    step = K7Step(target=target, inputs=inputs, sampler=sampler, planner=planner, grammars=grammars)
     return Parts(target, step, grammars, _SequenceMaker(vocabulary, policy), wake)
 
 
@@ -120,7 +125,7 @@ class _SequenceMaker:
         self._policy = policy
 
     def __call__(self, id: str, request: GenerationRequest, sink: Sink) -> Running:
-
+        check_plan(request, vocab_size=len(self._vocabulary.token_bytes))
         policy = self._policy(request.drafts)
         output = request.output
         emitter = Emitter(
@@ -130,6 +135,7 @@ class _SequenceMaker:
             stops=request.stop,
             token_ids=request.return_token_ids,
         )
+        sampling = None if request.sampling.is_greedy else SequenceSampling(request)
         eos = frozenset() if request.ignore_eos else self._vocabulary.eos_ids
         return Running(
             id=id,
@@ -138,6 +144,8 @@ class _SequenceMaker:
             drafter=policy.make(),
             drafts_forced=policy.forced,
             emitter=emitter,
+            sampling=sampling,
+            stats=SequenceStats(seed=sampling.seed if sampling else None),
             stop_ids=eos | frozenset(request.stop_token_ids),
             watch=_watch(request.trigger),
         )

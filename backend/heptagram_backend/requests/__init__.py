@@ -18,7 +18,6 @@ from heptagram_backend.requests.limits import RequestLimits
 from heptagram_backend.requests.messages import read_messages
 from heptagram_backend.requests.options import (
     check_rest,
-    check_sampling,
     read_effort,
     read_max_tokens,
     read_ours,
@@ -27,6 +26,7 @@ from heptagram_backend.requests.options import (
     read_stop_token_ids,
     read_template_kwargs,
 )
+from heptagram_backend.requests.sampling import read_chat_logprobs, read_sampling
 from heptagram_backend.requests.tools import read_response_format, read_tool_choice, read_tools
 from heptagram_wire import errors as codes
 
@@ -78,12 +78,13 @@ def read_chat_request(
         ignore_eos=fields.flag("ignore_eos", False),
         stream=fields.flag("stream", True),
         return_token_ids=fields.flag("return_token_ids", False),
+        sampling=read_sampling(fields),
+        logprobs=read_chat_logprobs(fields),
         priority=read_priority(fields),
         reasoning_effort=read_effort(fields, conventions),
         chat_template_kwargs=read_template_kwargs(fields, limits),
         **read_ours(fields),
     )
-    check_sampling(fields)
     check_rest(fields)
     fields.refuse_unknown()
     return request

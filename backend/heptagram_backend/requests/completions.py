@@ -1,8 +1,8 @@
 """A completion request: vllm_backend's tensors, and its sampling parameters as JSON or as request parameters.
 
 A field may be given in several places if they agree; a contradiction is refused. Texts are read as the type that the
-field has ("16", "true"), as vllm_backend does. What only shapes sampling is checked and has no effect; what would
-change a greedy answer, or is not there, is refused by name. ``temperature`` is 0 where it is absent.
+field has ("16", "true"), as vllm_backend does. What is not there is refused by name. ``temperature`` is 0 where it is
+absent.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any, Final
 
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.errors import RequestError
-from heptagram_backend.generation import DraftSource
+from heptagram_backend.generation import DraftSource, SamplingParams
 from heptagram_backend.requests.coercion import coerced, object_of
 from heptagram_backend.requests.fields import Fields, invalid, unsupported
 from heptagram_backend.requests.guides import read_guide
 from heptagram_backend.requests.limits import RequestLimits
 from heptagram_backend.requests.options import (
     INT64_MAX,
-    check_sampling,
     read_ours,
     read_priority,
     read_stop,
     read_stop_token_ids,
 )
+from heptagram_backend.requests.sampling import read_completion_logprobs, read_sampling
 from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 
@@ -38,8 +38,7 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, str]]] = {
     "detokenize": (True, "the answer is always text; leave it out"),
     "skip_special_tokens": (True, "control tokens have no text here; leave it out"),
     "include_stop_str_in_output": (False, "a stop string is never sent; leave it out"),
-    "logprobs": (None, "log probabilities are not supported; leave it out"),
-    "prompt_logprobs": (None, "log probabilities are not supported; leave it out"),
+    "prompt_logprobs": (None, "log probabilities of the prompt are not supported; leave it out"),
     "truncate_prompt_tokens": (None, "prompts are never cut; shorten the text, or leave it out"),
     "bad_words": ([], "not supported; leave it out"),
     "allowed_token_ids": (None, "not supported; use a guide, or leave it out"),
@@ -67,11 +66,14 @@ class CompletionRequest:
     finish_reason: bool
     num_input_tokens: bool
     num_output_tokens: bool
+    cumulative_logprob: bool
     max_tokens: int
     constraint: ConstraintSpec | None = None
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    logprobs: int | None = None
     priority: int = 0
     deadline_ms: int | None = None
     num_speculative_tokens: int | None = None
@@ -107,15 +109,17 @@ def parse_completion(inputs: CompletionInputs, limits: RequestLimits) -> Complet
         finish_reason=tensors.get(names.RETURN_FINISH_REASON, False),
         num_input_tokens=tensors.get(names.RETURN_NUM_INPUT_TOKENS, False),
         num_output_tokens=tensors.get(names.RETURN_NUM_OUTPUT_TOKENS, False),
+        cumulative_logprob=tensors.get(names.RETURN_CUMULATIVE_LOGPROB, False),
         max_tokens=fields.whole(names.MAX_TOKENS, 1, INT64_MAX) or _DEFAULT_MAX_TOKENS,
         constraint=read_guide(fields, tensors.get(names.GUIDE_TYPE), tensors.get(names.GUIDE), limits),
         stop=tuple(dict.fromkeys(stop)),
         stop_token_ids=read_stop_token_ids(fields, limits),
         ignore_eos=fields.flag("ignore_eos", False),
+        sampling=read_sampling(fields),
+        logprobs=read_completion_logprobs(fields),
         priority=read_priority(fields),
         **_ours(fields),
     )
-    check_sampling(fields)
     _check_rest(fields)
     fields.refuse_unknown()
     return request

@@ -1,10 +1,7 @@
-"""Everything of a request beside its messages and tools.
+"""Everything of a request beside its messages, its tools and how tokens are chosen.
 
-Decoding is greedy, so what only shapes sampling (``top_p``, ``top_k``, ``min_p``, ``seed``) is checked and has no
-effect. What would change a greedy answer (temperature above 0, penalties, ``logit_bias``) or is not there yet (``n``
-above 1, log probabilities) is refused as ``unsupported``. Checked and without meaning here are ``user``, ``metadata``,
-``store``, ``service_tier``, ``safety_identifier``, ``prompt_cache_key``, ``prompt_cache_retention`` and
-``stream_options`` (usage is always in ``finish``).
+Checked and without meaning here are ``user``, ``metadata``, ``store``, ``service_tier``, ``safety_identifier``,
+``prompt_cache_key``, ``prompt_cache_retention`` and ``stream_options`` (usage is always in ``finish``).
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from heptagram_backend.schema import Unenforced
 
 _INT32 = 2**31 - 1
 INT64_MAX = 2**63 - 1
-_UINT64 = 2**64 - 1
 _DRAFTS = ("auto", "none", "prompt_lookup", "grammar_forced")  # `scripted` is for tests
 _TEMPLATE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _TEMPLATE_TEXT = re.compile(r"[A-Za-z0-9_. -]{0,64}")
@@ -65,33 +61,8 @@ def read_stop_token_ids(fields: Fields, limits: RequestLimits) -> tuple[int, ...
     return tuple(dict.fromkeys(entries))
 
 
-def check_sampling(fields: Fields) -> None:
-    """Accept what leaves a greedy answer as it is.
-
-    Raises:
-        RequestError: ``unsupported``, or a value out of its range.
-    """
-    if fields.number("temperature", 0, 2):
-        raise unsupported("temperature", "only greedy decoding is supported; leave it out or send 0")
-    fields.number("top_p", 0, 1)
-    fields.whole("top_k", -1, _INT32)
-    fields.number("min_p", 0, 1)
-    fields.whole("seed", -INT64_MAX - 1, _UINT64)
-    for key, neutral, low in (("frequency_penalty", 0, -2), ("presence_penalty", 0, -2), ("repetition_penalty", 1, 0)):
-        if fields.number(key, low, 2) not in (None, neutral):
-            raise unsupported(key, f"penalties are not supported; leave it out or send {neutral}")
-    if fields.whole("n", 1, 128) not in (None, 1):
-        raise unsupported("n", "one answer a request is supported; send several requests")
-    if fields.get("logit_bias") not in (None, {}):
-        raise unsupported("logit_bias", "not supported; leave it out")
-
-
 def check_rest(fields: Fields) -> None:
     """Fields that clients send and that change nothing here, and those that ask for what is not there."""
-    if fields.flag("logprobs", False):
-        raise unsupported("logprobs", "log probabilities are not supported; leave it out")
-    if fields.whole("top_logprobs", 0, 20):
-        raise unsupported("top_logprobs", "log probabilities are not supported; leave it out")
     for key in ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"):
         fields.text(key, longest=1_024)
     metadata = fields.get("metadata")

@@ -136,7 +136,7 @@ def _speculative(parser: argparse.ArgumentParser, text: str | None) -> dict[str,
 def _generation(parser: argparse.ArgumentParser, text: str | None) -> dict[str, Any]:
     given = _json_object(parser, "--generate-config", text, known=("max_tokens", "temperature"))
     if given.get("temperature", 0) != 0:
-        parser.error("--generate-config: sampling is not supported yet, temperature must be 0")
+        parser.error("--generate-config: temperature must be 0, each request sends its own")
     if "max_tokens" not in given:
         return {}
     if type(given["max_tokens"]) is not int or given["max_tokens"] < 1:

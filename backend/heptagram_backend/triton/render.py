@@ -10,8 +10,8 @@ import numpy as np
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.triton.tensors import number_tensor, text_tensor
 from heptagram_wire import tensors as names
-from heptagram_wire.codec import encode_event
-from heptagram_wire.events import Event, Finish, ReasoningDelta, TextDelta
+from heptagram_wire.codec import encode_event, encode_logprobs
+from heptagram_wire.events import Event, Finish, ReasoningDelta, TextDelta, TokenLogprob
 
 _BEFORE_THE_END = "None"  # vllm_backend's text of no finish reason
 
@@ -49,6 +49,7 @@ class CompletionRenderer:
         self._prompt_tokens = len(request.prompt_ids)
         self._text = request.completion.prompt
         self._counted = 0
+        self._logprob = 0.0
 
     def render(self, events: Sequence[Event]) -> list[Any]:
         deltas = [event for event in events if isinstance(event, TextDelta | ReasoningDelta)]
@@ -63,7 +64,17 @@ class CompletionRenderer:
         if self._asked.num_output_tokens:
             count = self._count(deltas, finish)
             tensors.append(number_tensor(names.NUM_OUTPUT_TOKENS, count, np.uint32))
+        tensors += self._likelihoods([entry for delta in deltas for entry in delta.logprobs or ()])
         return tensors if finish is None else tensors + _draft_counts(finish)
+
+    def _likelihoods(self, entries: Sequence[TokenLogprob]) -> list[Any]:
+        self._logprob += sum(entry.logprob for entry in entries)
+        tensors = []
+        if self._asked.cumulative_logprob:
+            tensors.append(number_tensor(names.CUMULATIVE_LOGPROB, self._logprob, np.float32))
+        if self._asked.logprobs:
+            tensors.append(text_tensor(names.LOGPROBS, [encode_logprobs(entries)]))
+        return tensors
 
     def _count(self, deltas: Sequence[TextDelta | ReasoningDelta], finish: Finish | None) -> int:
         """Tokens of this response; the last one has the rest, so that they add up to the usage."""

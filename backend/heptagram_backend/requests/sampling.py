@@ -1,0 +1,77 @@
+"""How tokens are chosen, and what is told of the choice: temperature, cuts, penalties, biases, log probabilities."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from heptagram_backend.generation import SamplingParams, TokenBias
+from heptagram_backend.requests.fields import Fields, invalid, unsupported, wrong_type
+from heptagram_backend.sampling import MAX_BIAS, MAX_BIASES, MAX_TOP_LOGPROBS, RANGES
+
+_INT32: Final = 2**31 - 1
+_INT64_MIN: Final = -(2**63)
+_UINT64: Final = 2**64 - 1
+_TOKEN: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+def read_sampling(fields: Fields) -> SamplingParams:
+    """Every field that shapes the choice of tokens; absent ones leave the choice greedy.
+
+    Raises:
+        RequestError: a value out of its range, or more than one answer.
+    """
+    numbers = {name: value for name in RANGES if (value := _number(fields, name)) is not None}
+    top_k = fields.whole("top_k", -1, _INT32) or 0
+    if fields.whole("n", 1, 128) not in (None, 1):
+        raise unsupported("n", "one answer a request is supported; send several requests")
+    return SamplingParams(
+        **numbers,
+        top_k=max(top_k, 0),
+        logit_bias=_biases(fields),
+        seed=fields.whole("seed", _INT64_MIN, _UINT64),
+    )
+
+
+def read_chat_logprobs(fields: Fields) -> int | None:
+    """OpenAI's ``logprobs`` and ``top_logprobs``: how many likeliest tokens are told, ``None`` without any."""
+    wanted = fields.flag("logprobs", False)
+    top = fields.whole("top_logprobs", 0, MAX_TOP_LOGPROBS)
+    if top and not wanted:
+        raise invalid("top_logprobs", "needs `logprobs` true; send that as well, or leave both out")
+    return (top or 0) if wanted else None
+
+
+def read_completion_logprobs(fields: Fields) -> int | None:
+    """vLLM's ``logprobs``, a number of its own; 0 tells only the chosen tokens'."""
+    return fields.whole("logprobs", 0, MAX_TOP_LOGPROBS)
+
+
+def _number(fields: Fields, name: str) -> float | None:
+    bounds = RANGES[name]
+    value = fields.number(name, bounds.low, bounds.high)
+    if value is not None and value not in bounds:
+        raise invalid(name, f"must be {bounds}; leave it out to switch it off")
+    return value
+
+
+def _biases(fields: Fields) -> tuple[TokenBias, ...]:
+    """``logit_bias``: an object of token ids, which JSON writes as texts, and numbers."""
+    name = "logit_bias"
+    value = fields.get(name)
+    if not isinstance(value, dict | None):
+        raise wrong_type(name, "an object of token ids and numbers", value)
+    if len(value or {}) > MAX_BIASES:
+        raise invalid(name, f"more than {MAX_BIASES} tokens; keep those that matter most")
+    return tuple(_bias(name, key, bias) for key, bias in (value or {}).items())
+
+
+def _bias(name: str, key: str, bias: object) -> TokenBias:
+    if not _TOKEN.fullmatch(key):
+        raise invalid(name, "its keys must be token ids, written as plain decimal numbers")
+    path = f"{name}.{key}"
+    if isinstance(bias, bool) or not isinstance(bias, int | float):
+        raise wrong_type(path, "a number", bias)
+    if not -MAX_BIAS <= bias <= MAX_BIAS:
+        raise invalid(path, f"must be from -{MAX_BIAS:g} to {MAX_BIAS:g}")
+    return TokenBias(int(key), float(bias))
