@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from heptagram_backend.checkpoint import resolve
 from heptagram_backend.engine import EngineLimits
@@ -43,12 +43,12 @@ class Stack:
     engine: Engine
     max_tokens: int
 
-    def run(self, cases: Iterable[Case]) -> Tally:
-        """Ask every case, eight at a time; afterwards nothing is held any more."""
+    def run(self, cases: Iterable[Case], **fields: Any) -> Tally:
+        """Ask every case with ``fields`` of the request too, eight at a time; afterwards nothing is held any more."""
         tally = Tally()
         running: deque[tuple[Case, Collector]] = deque()
         for case in cases:
-            if (prepared := self._prepare(case, tally)) is None:
+            if (prepared := self._prepare(case, tally, fields)) is None:
                 continue
             asked, request = prepared
             sink = Collector()
@@ -63,12 +63,12 @@ class Stack:
         assert tally.violations or seen.requests_failed == seen.invalid_outputs == 0
         return tally
 
-    def _prepare(self, case: Case, tally: Tally) -> tuple[Case, GenerationRequest] | None:
+    def _prepare(self, case: Case, tally: Tally, fields: Mapping[str, Any]) -> tuple[Case, GenerationRequest] | None:
         """The plan of a case, without the tools that are refused. Each refusal must say where and why."""
         left: Case | None = case
         while left is not None:
             try:
-                return left, self.preprocessor.prepare(encode_request(left.request(self.max_tokens)))
+                return left, self.preprocessor.prepare(encode_request({**left.request(self.max_tokens), **fields}))
             except RequestError as error:
                 wire = error.wire
                 place = _TOOL.fullmatch(wire.param or "")

@@ -95,3 +95,15 @@ def test_bfcl_with_smollm2(smollm2: Stack, capsys: pytest.CaptureFixture[str]) -
     with capsys.disabled():
         sys.stdout.write(f"\n{tally.table('SmolLM2-135M, BFCL')}\n")
     _check(tally, cases)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_smollm2_calls_validly_at_any_temperature(smollm2: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its texts are wilder and longer than the greedy ones, so fewer calls are finished."""
+    cases = spread([*required_of_toolsets(), *named_of_toolsets(neighbours=1)], 24)
+    tally = smollm2.run(cases, temperature=1.5, seed=11, logprobs=True)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{tally.table('SmolLM2-135M, temperature 1.5')}\n")
+    _check(tally, cases)
+    assert tally.finished_share >= 0.3

@@ -196,6 +196,23 @@ def masked_argmax(target: Target, request: GenerationRequest, vocabulary: Vocabu
     return Result(tuple(tokens[len(request.prompt_ids) :]), "length")
 
 
+def log_softmaxes(
+    target: Target, request: GenerationRequest, tokens: Sequence[int], vocabulary: Vocabulary
+) -> list[NDArray[np.float64]]:
+    """Log probabilities [V] of each place of ``tokens`` over what is allowed there, as :func:`masked_argmax`."""
+    _prefill(target, request.prompt_ids)
+    grammar = _matcher(request, vocabulary, target.vocab_size)
+    so_far, rows = list(request.prompt_ids), []
+    for token in tokens:
+        logits = torch.from_numpy(_eight_rows(target, so_far)).double()
+        logits[torch.from_numpy(~_allowed(grammar, vocabulary, target.vocab_size))] = -torch.inf
+        rows.append(logits.log_softmax(-1).numpy())
+        if grammar is not None:
+            assert grammar.accept(token)
+        so_far.append(token)
+    return rows
+
+
 def agrees_with_one_row_decoding(
     model: Any, target: Target, request: GenerationRequest, answer: Result, vocabulary: Vocabulary, *, tolerance: float
 ) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -94,6 +95,31 @@ def first_rows(logits: Sequence[float], draws: Sequence[Draws], allowed: Sequenc
         mask_rows=torch.zeros((count, 8), dtype=torch.int64),
         sampling=sampling_of(draws),
     )
+
+
+def exact(logits: Sequence[float], draws: Draws, allowed: Sequence[int] | None = None) -> NDArray[np.float64]:
+    """The distribution by its definition, one number at a time in Python."""
+    scores = {token: float(np.float32(value)) for token, value in enumerate(logits)}
+    scores = {token: value for token, value in scores.items() if allowed is None or token in allowed}
+    for token in scores:
+        scores[token] += draws.bias.get(token, 0)
+        if token in draws.history:
+            scores[token] *= draws.repetition if scores[token] <= 0 else 1 / draws.repetition
+            count = draws.history[token]
+            scores[token] -= draws.frequency * count + draws.presence * (count > 0)
+        scores[token] /= draws.temperature
+    best = max(scores.values())
+    order = sorted(scores, key=lambda token: (-scores[token], token))
+    order = [token for token in order if math.exp(scores[token] - best) >= draws.min_p * (1 - 1e-12)]
+    order = order[: draws.top_k or None]
+    weights = [math.exp(scores[token] - best) for token in order]
+    kept = 1
+    while sum(weights[:kept]) < draws.top_p * sum(weights) - 1e-12:
+        kept += 1
+    chances = np.zeros(len(logits))
+    for token, weight in list(zip(order, weights, strict=True))[:kept]:
+        chances[token] = weight / sum(weights[:kept])
+    return chances
 
 
 def p_value(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> float:

@@ -12,13 +12,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch import Tensor
 
 from heptagram_kernels import reference
 from heptagram_kernels.bitmask import pack
 from heptagram_kernels.devices import DEVICES, load_device
-from tests.kernels.sampling_cases import Draws, SampledCase, first_rows, p_value, sampling_of
+from tests.kernels.sampling_cases import Draws, SampledCase, exact, first_rows, p_value, sampling_of
 
 DEVICE_NAMES = sorted(DEVICES)
 VERIFIERS = {name: load_device(name).verify_sampled for name in DEVICE_NAMES} | {"reference": reference.verify_sampled}
@@ -96,31 +95,6 @@ def test_real_width(device: str, dtype: torch.dtype, allowed: int) -> None:
         sampling=sampling_of(kinds),
     )
     assert case.run(load_device(device).verify_sampled) == case.run(reference.verify_sampled)
-
-
-def exact(logits: Sequence[float], draws: Draws, allowed: Sequence[int] | None = None) -> NDArray[np.float64]:
-    """The distribution by its definition, one number at a time in Python."""
-    scores = {token: float(np.float32(value)) for token, value in enumerate(logits)}
-    scores = {token: value for token, value in scores.items() if allowed is None or token in allowed}
-    for token in scores:
-        scores[token] += draws.bias.get(token, 0)
-        if token in draws.history:
-            scores[token] *= draws.repetition if scores[token] <= 0 else 1 / draws.repetition
-            count = draws.history[token]
-            scores[token] -= draws.frequency * count + draws.presence * (count > 0)
-        scores[token] /= draws.temperature
-    best = max(scores.values())
-    order = sorted(scores, key=lambda token: (-scores[token], token))
-    order = [token for token in order if math.exp(scores[token] - best) >= draws.min_p * (1 - 1e-12)]
-    order = order[: draws.top_k or None]
-    weights = [math.exp(scores[token] - best) for token in order]
-    kept = 1
-    while sum(weights[:kept]) < draws.top_p * sum(weights) - 1e-12:
-        kept += 1
-    chances = np.zeros(len(logits))
-    for token, weight in list(zip(order, weights, strict=True))[:kept]:
-        chances[token] = weight / sum(weights[:kept])
-    return chances
 
 
 _HISTORY = {0: 2, 2: 1, 3: 0, 5: 4}

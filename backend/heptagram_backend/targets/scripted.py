@@ -62,8 +62,12 @@ class ScriptedTarget:
                 raise ValueError(f"position {position}: must be 0 to {self._max_model_len - 1}")
             self._slots[slot][position : position + ROWS] = tokens
             for row in range(ROWS):
-                logits[index, row, self._script(self._context(slot, position + row + 1))] = 1
+                self.write(logits[index, row], self._context(slot, position + row + 1))
         return logits
+
+    def write(self, row: Tensor, context: tuple[int, ...]) -> None:
+        """Write the logits (float32 [V], zeros so far) of the row that follows ``context``; tests override it."""
+        row[self._script(context)] = 1
 
     def _context(self, slot: int, length: int) -> tuple[int, ...]:
         context = self._slots[slot][:length]
