@@ -90,6 +90,12 @@ def _batches(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
     return batches(engine, requests, 1 if quick else 5, warm_up=not quick)
 
 
+def _sampling(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
+    from benchmarks.sampling import sampling
+
+    return sampling(engine, requests[: 2 if quick else 8], 2 if quick else 5)
+
+
 def _ensemble(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
     from benchmarks.served import ensemble_against_engine
     from benchmarks.workload import tool_calls
@@ -109,6 +115,7 @@ SUITES: Final[Mapping[str, Callable[[BenchEngine, Requests, bool], Suite]]] = {
     "strict": _strict,
     "drafters": _drafters,
     "batches": _batches,
+    "sampling": _sampling,
     "ensemble": _ensemble,
 }
 GRAMMAR: Final = "grammar"  # needs no engine

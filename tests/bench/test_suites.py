@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.bench_engine import BenchEngine
+from benchmarks.sampling import sampling
 from benchmarks.steps import batches, drafters, masks, strict_against_ordinary
 from benchmarks.workload import prepared
 from heptagram_backend.generation import GenerationRequest
@@ -37,6 +38,14 @@ def test_forced_drafts_take_fewer_steps(engine: BenchEngine, requests: list[Gene
     runs = drafters(engine, requests[:1], 1).data["runs"]
     assert runs["none"][0]["tokens_per_step"] == 1
     assert runs["auto"][0]["tokens_per_step"] >= runs["grammar_forced"][0]["tokens_per_step"] > 1
+
+
+def test_sampling_is_measured_in_the_step_and_alone(engine: BenchEngine, requests: list[GenerationRequest]) -> None:
+    suite = sampling(engine, requests[:2], 1)
+    runs = suite.data["runs"]
+    assert runs["greedy"][0]["generated"] == runs["greedy, no sampler in the step"][0]["generated"]
+    assert runs["temperature 1"][0]["sampler_ms_per_step"] > 10 * runs["greedy"][0]["sampler_ms_per_step"]
+    assert set(suite.data["one_row_us"]) == {49_152, 129_280}
 
 
 def test_batches_and_masks(engine: BenchEngine, requests: list[GenerationRequest]) -> None:

@@ -123,6 +123,19 @@ def test_a_greedy_request_beside_sampling_ones_is_what_it_was(parts: Parts, plai
     assert plain[GREEDY] == masked_argmax(parts.target, REQUESTS[GREEDY], tiny_vocabulary())
 
 
+def test_a_greedy_step_calls_no_operation_of_the_sampler(
+    parts: Parts, plain: list[Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def called(**arguments: object) -> None:
+        raise AssertionError("a greedy step must pay nothing")
+
+    monkeypatch.setattr(parts.step._sampler, "_verify", called)
+    monkeypatch.setattr(parts.step._sampler, "_logprobs", called)
+    assert drive(parts, [REQUESTS[GREEDY]]) == [plain[GREEDY]]
+    with pytest.raises(AssertionError, match="must pay nothing"):
+        drive(parts, [REQUESTS[0]])
+
+
 def test_what_cannot_change_the_likeliest_leaves_the_greedy_answer(parts: Parts, plain: list[Result]) -> None:
     """Sampling among one candidate, and a nearly cold draw, go another way through the step and end at the same."""
     for sampling in (

@@ -162,6 +162,29 @@ def test_an_explicit_stop(shipped: Served) -> None:
     assert last.reason == "cancelled"
 
 
+def test_a_sampled_answer_can_be_had_again_by_its_seed(shipped: Served) -> None:
+    request = {
+        "messages": [{"role": "user", "content": "Tell me a story."}],
+        "max_tokens": 24,
+        "temperature": 1.2,
+        "top_p": 0.95,
+        "logprobs": True,
+        "top_logprobs": 2,
+    }
+    answers: list[ChatMessage] = []
+    for seed in (None, None, 0):
+        again = {} if seed is None else {"seed": answers[1].stats.seed, "heptagram": {"num_speculative_tokens": 0}}
+        with shipped.chat(json.dumps(request | again)) as stream:
+            answers.append(fold(event for response in stream.rest() for event in response.events))
+    first, second, third = answers
+    assert first.stats.seed != second.stats.seed == third.stats.seed
+    assert first.content != second.content == third.content
+    assert third.logprobs == second.logprobs
+    assert second.logprobs is not None
+    raw = b"".join(bytes(entry.bytes or ()) for entry in second.logprobs)
+    assert raw.decode(errors="replace") == second.content
+
+
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_deadline(shipped: Served, streams: bool) -> None:
     request = json.dumps({**ENDLESS, "stream": streams, "heptagram": {"deadline_ms": 700}})

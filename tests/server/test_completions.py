@@ -89,14 +89,15 @@ def test_outputs_that_were_asked_for(server: Served) -> None:
 
 def test_log_probabilities_of_a_sampled_answer(server: Served) -> None:
     options = json.dumps({"logprobs": 2, "seed": 3, "temperature": "0.9", "max_tokens": 12})
-    [whole] = complete(server, sampling_parameters=options, return_cumulative_logprob=True)
+    asked = {"sampling_parameters": options, "return_cumulative_logprob": True}
+    [whole] = complete(server, **asked, exclude_input_in_output=True)
     entries = json.loads(whole[names.LOGPROBS])
     assert len(entries) == 12
     assert "".join(entry["token"] for entry in entries) == whole[names.TEXT_OUTPUT]
     assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
     total = sum(entry["logprob"] for entry in entries)
     assert whole[names.CUMULATIVE_LOGPROB] == pytest.approx(total, rel=1e-5)
-    streamed = complete(server, sampling_parameters=options, return_cumulative_logprob=True, stream=True)
+    streamed = complete(server, **asked, stream=True)
     assert [entry for response in streamed for entry in json.loads(response[names.LOGPROBS])] == entries
     assert streamed[-1][names.CUMULATIVE_LOGPROB] == whole[names.CUMULATIVE_LOGPROB]
 
