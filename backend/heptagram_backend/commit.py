@@ -50,7 +50,8 @@ def _opens_call(sequence: Sequence, token: int, grammars: GrammarCompiler) -> bo
 
     subtle: that token is dropped, because its tail was sampled freely. The grammar takes up the trigger from the text
     before it, and the next step samples the position again under the mask. What comes out depends on the committed
-    tokens alone, so speculation changes nothing.
+    tokens alone, so speculation changes nothing. Drawn with noise, the position has the same noise again: a token that
+    the mask allows stays, and which of the allowed ones wins otherwise is independent of the one that was dropped.
     """
     if sequence.watch is None or sequence.grammar is not None:
         return False
