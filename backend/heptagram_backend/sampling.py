@@ -11,6 +11,8 @@ from heptagram_backend import plan_json
 from heptagram_backend.generation import GenerationRequest, SamplingParams
 
 MAX_TOP_LOGPROBS: Final = 20
+MAX_TOP_K: Final = 2**31 - 1
+SEEDS: Final = (-(2**63), 2**64 - 1)  # of 64 bits, signed or not
 MAX_BIASES: Final = 300
 MAX_BIAS: Final = 100.0
 _SEED_BITS: Final = 48  # of a seed that is made up here: JSON readers that know only doubles can hold it
@@ -74,8 +76,10 @@ def check_plan(request: GenerationRequest, *, vocab_size: int) -> None:
     for name, bounds in RANGES.items():
         if getattr(params, name) not in bounds:
             raise plan_json.fault(f"`sampling.{name}` must be {bounds}")
-    if params.top_k < 0:
-        raise plan_json.fault("`sampling.top_k` must be 0 or more")
+    if not 0 <= params.top_k <= MAX_TOP_K:
+        raise plan_json.fault(f"`sampling.top_k` must be from 0 to {MAX_TOP_K}")
+    if params.seed is not None and not SEEDS[0] <= params.seed <= SEEDS[1]:
+        raise plan_json.fault(f"`sampling.seed` must be from {SEEDS[0]} to {SEEDS[1]}")
     biased = {entry.token for entry in params.logit_bias}
     if len(biased) != len(params.logit_bias) or len(biased) > MAX_BIASES:
         raise plan_json.fault(f"`sampling.logit_bias` must have at most {MAX_BIASES} tokens, none twice")

@@ -246,7 +246,9 @@ def test_a_told_seed_gives_the_answer_again(parts: Parts, tmp_path: Path) -> Non
     [
         ({"sampling": SamplingParams(temperature=2.5)}, "`sampling.temperature` must be from 0 to 2"),
         ({"sampling": SamplingParams(top_p=0.0)}, "`sampling.top_p` must be above 0 and at most 1"),
-        ({"sampling": SamplingParams(top_k=-1)}, "`sampling.top_k` must be 0 or more"),
+        ({"sampling": SamplingParams(top_k=-1)}, "`sampling.top_k` must be from 0 to 2147483647"),
+        ({"sampling": SamplingParams(top_k=2**64)}, "`sampling.top_k` must be from 0 to 2147483647"),
+        ({"sampling": SamplingParams(seed=2**64)}, "`sampling.seed` must be from -9223372036854775808"),
         ({"sampling": SamplingParams(logit_bias=(TokenBias(288, 1.0),))}, "must hold tokens below 271"),
         ({"sampling": SamplingParams(logit_bias=(TokenBias(1, 101.0),))}, "biases from -100 to 100"),
         ({"sampling": SamplingParams(logit_bias=(TokenBias(1, 1.0), TokenBias(1, 2.0)))}, "none twice"),

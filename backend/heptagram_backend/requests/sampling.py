@@ -7,11 +7,8 @@ from typing import Final
 
 from heptagram_backend.generation import SamplingParams, TokenBias
 from heptagram_backend.requests.fields import Fields, invalid, unsupported, wrong_type
-from heptagram_backend.sampling import MAX_BIAS, MAX_BIASES, MAX_TOP_LOGPROBS, RANGES
+from heptagram_backend.sampling import MAX_BIAS, MAX_BIASES, MAX_TOP_K, MAX_TOP_LOGPROBS, RANGES, SEEDS
 
-_INT32: Final = 2**31 - 1
-_INT64_MIN: Final = -(2**63)
-_UINT64: Final = 2**64 - 1
 _TOKEN: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -22,14 +19,14 @@ def read_sampling(fields: Fields) -> SamplingParams:
         RequestError: a value out of its range, or more than one answer.
     """
     numbers = {name: value for name in RANGES if (value := _number(fields, name)) is not None}
-    top_k = fields.whole("top_k", -1, _INT32) or 0
+    top_k = fields.whole("top_k", -1, MAX_TOP_K) or 0
     if fields.whole("n", 1, 128) not in (None, 1):
         raise unsupported("n", "one answer a request is supported; send several requests")
     return SamplingParams(
         **numbers,
         top_k=max(top_k, 0),
         logit_bias=_biases(fields),
-        seed=fields.whole("seed", _INT64_MIN, _UINT64),
+        seed=fields.whole("seed", *SEEDS),
     )
 
 
