@@ -112,6 +112,7 @@ def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     arrays = _optional(
         items=inner,
         prefixItems=st.lists(inner, max_size=2),
+        unevaluatedItems=inner,
         minItems=_COUNTS,
         maxItems=_COUNTS,
         uniqueItems=st.booleans(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -51,7 +52,25 @@ def _refused(schema: Any, budget: Budget | None = None) -> WireError:
         ({"type": "array"}, {"type": "array", "items": {}}),
         ({"type": "array", "items": False}, {"type": "array", "items": {}, "maxItems": 0}),
         ({"type": "array", "uniqueItems": True, "maxItems": 1}, {"type": "array", "items": {}, "maxItems": 1}),
-        ({"type": "array", "prefixItems": [_INT]}, {"type": "array", "prefixItems": [_INT], "items": False}),
+        ({"type": "array", "prefixItems": [_INT]}, {"type": "array", "prefixItems": [_INT], "items": {}}),
+        (
+            {"type": "array", "prefixItems": [_INT], "unevaluatedItems": False},
+            {"type": "array", "prefixItems": [_INT], "items": False},
+        ),
+        (
+            {"prefixItems": [_INT], "unevaluatedItems": _STR},
+            {"type": "array", "prefixItems": [_INT], "items": _STR},
+        ),
+        ({"unevaluatedItems": _STR}, {"type": "array", "items": _STR}),
+        (
+            {"anyOf": [{"prefixItems": [_INT]}, {"items": _INT}], "unevaluatedItems": _STR},
+            {
+                "anyOf": [
+                    {"type": "array", "prefixItems": [_INT], "items": _STR},
+                    {"type": "array", "items": _INT},
+                ]
+            },
+        ),
         ({"enum": ["a", 1, "a", 1.0]}, {"enum": ["a", 1.0]}),
         ({"type": "string", "enum": ["a", 1]}, {"const": "a"}),
         ({"enum": [1, 2], "const": 2}, {"const": 2}),
@@ -330,6 +349,25 @@ def test_many_conditions_are_refused_or_checked_but_never_multiplied_out() -> No
 )
 def test_refusals_inside_conditions_name_the_caller_s_place(schema: Any, pointer: str) -> None:
     assert _refused(schema).message.startswith(f"at {pointer}: ")
+
+
+@pytest.mark.parametrize("levels", [400, 100_000])
+@pytest.mark.parametrize("key", ["items", "default", "const", "not", "anyOf"])
+def test_what_is_nested_too_deep_to_be_read_is_refused(levels: int, key: str) -> None:
+    deep: Any = _INT
+    for _ in range(levels):
+        deep = {key: [deep] if key == "anyOf" else deep}
+    assert _refused(deep).code == codes.SCHEMA_TOO_DEEP
+    with pytest.raises(RequestError, match="nested deeper"):
+        walk_parameters(deep, "p")
+
+
+@pytest.mark.parametrize("number", [inf, -inf, nan])
+@pytest.mark.parametrize("key", ["enum", "const", "minimum", "multipleOf", "maxLength", "default"])
+def test_numbers_that_json_cannot_write_are_refused(number: float, key: str) -> None:
+    wire = _refused({"properties": {"a": {key: [number] if key == "enum" else number}}})
+    assert wire.code == codes.INVALID_VALUE
+    assert wire.message.startswith(f"at #/properties/a/{key}")
 
 
 def test_depth_and_total_are_bounded() -> None:

@@ -10,7 +10,6 @@ such keywords left to the check of the finished value. It may narrow (never wide
 - strings under a ``pattern``, ``format`` or length: no ``\\u`` escapes; of lengths beyond a few, no escapes at all;
 - bounded numbers have no exponent and at most six decimals, bounded integers at most 62 bits;
 - an integer is not written ``1.0``, an object or array in ``enum`` or ``const`` has no blanks;
-- items behind ``prefixItems`` are generated only where ``items`` or ``minItems`` speaks of them;
 - of a ``format`` the common forms; of a ``pattern`` the characters that all engines read alike.
 
 The result is for the grammar alone: its patterns speak about JSON text, not about values; ``raw`` beside them keeps
@@ -27,6 +26,7 @@ from heptagram_backend.schema.endless import endless
 from heptagram_backend.schema.keywords import ANY_TYPE, OBJECT
 from heptagram_backend.schema.limits import Budget, SchemaLimits
 from heptagram_backend.schema.place import Place, Unenforced
+from heptagram_backend.schema.plain import require_plain
 from heptagram_backend.schema.prune import prune
 from heptagram_backend.schema.walker import Walker
 
@@ -49,6 +49,7 @@ def walk(schema: Any, param: str, budget: Budget | None = None, unenforced: Unen
     """
     place = Place(param, unenforced=unenforced)
     budget = budget or Budget()
+    require_plain(schema, place)
     if (loop := endless(schema, place, Budget(budget.limits))) is not None:
         raise loop.refuse("a `$ref` leads back to itself without an object or array in between; correct it")
     walker = Walker(schema, place, budget)

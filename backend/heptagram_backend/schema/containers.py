@@ -68,13 +68,7 @@ def array(schema: Mapping[str, Any], place: Place, walk: Nodes, depth: int) -> N
     prefix = schema.get("prefixItems", [])
     if not isinstance(prefix, list):
         raise (place / "prefixItems").invalid("must be a list of schemas")
-    items = schema.get("items", True)
-    if isinstance(items, list):
-        raise (place / "items").invalid("a list of schemas is written `prefixItems` since draft 2020-12")
-    if schema.get("unevaluatedItems", True) is not True and "items" not in schema:
-        items = False
-    if "items" not in schema and prefix and least <= len(prefix):
-        items = False  # more would be allowed, but nothing says what
+    items, where = _items(schema, place)
     contains = {key: schema[key] for key in ("contains", "minContains", "maxContains") if key in schema}
     if "contains" in contains:
         walk.leave(place / "contains", "`contains` cannot be enforced; leave it out and check the result", contains)
@@ -82,7 +76,7 @@ def array(schema: Mapping[str, Any], place: Place, walk: Nodes, depth: int) -> N
     node: Node = {"type": "array"}
     if heads:
         node["prefixItems"] = heads
-    node["items"] = walk.node(items, place / "items", depth + 1) if items is not False else False
+    node["items"] = walk.node(items, where, depth + 1) if items is not False else False
     if schema.get("uniqueItems", False) is not False and (most is None or most > 1):
         arrays = distinct(node["items"], least, most) if not heads and items is not False else None
         if arrays is not None:
@@ -91,6 +85,16 @@ def array(schema: Mapping[str, Any], place: Place, walk: Nodes, depth: int) -> N
         message = "cannot be enforced for so many values; leave it out and check the result"
         walk.leave(place / "uniqueItems", message, {"uniqueItems": schema["uniqueItems"]})
     return node | _count_keywords("Items", least, most, natural_least=0, top=None)
+
+
+def _items(schema: Mapping[str, Any], place: Place) -> tuple[Any, Place]:
+    """The schema of items behind ``prefixItems``, and where it stands. That all of them satisfy ``unevaluatedItems`` is
+    more than it demands, where other keywords evaluate some."""
+    key = "unevaluatedItems" if "unevaluatedItems" in schema and "items" not in schema else "items"
+    items = schema.get(key, True)
+    if isinstance(items, list):
+        raise (place / key).invalid("a list of schemas is written `prefixItems` since draft 2020-12")
+    return items, place / key
 
 
 def _count_keywords(what: str, least: int, most: int | None, *, natural_least: int, top: int | None) -> Node:
