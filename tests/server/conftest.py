@@ -1,4 +1,6 @@
-"""Two real servers, each started once: the shipped repository, and the shipped glue around the scripted engine."""
+"""Real servers, each started once: the shipped repository, the one of a tiny DeepSeek V4, and the shipped glue around
+the scripted engine.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ import pytest
 
 from heptagram_backend.checkpoint import resolve
 from heptagram_backend.release import Release
+from heptagram_backend.server.model import values_for
+from heptagram_backend.server.repository import Overrides, project_repository, write_repository
 from heptagram_wire import tensors as names
 from tests.server.repository import SHIPPED, write_probes
 from tests.server.served import Served
@@ -40,4 +44,11 @@ def probes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def shipped() -> Iterator[Served]:
     resolve(Release.load(SHIPPED / names.GENERATE / "1").checkpoint)
     with _served(SHIPPED) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def deepseek() -> Iterator[Served]:
+    model = "embedded:tiny-deepseek-v4"
+    with _served(write_repository(project_repository(), values_for(model, resolve(model), Overrides()))) as served:
         yield served

@@ -6,24 +6,19 @@ What a model that knows nothing answers is still valid in every mode, and specul
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from heptagram_backend.checkpoint import resolve
-from heptagram_backend.server.model import values_for
-from heptagram_backend.server.repository import Overrides, project_repository, write_repository
 from heptagram_client import ChatMessage, Client, fold
 from heptagram_wire.events import Event, Finish, ReasoningDelta, TextDelta
 from tests.server.served import Served
-from tests.server_fixture import running_server
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
-MODEL: Final = "embedded:tiny-deepseek-v4"
 SCHEMAS: Final[dict[str, Any]] = {
     "shell": {
         "type": "object",
@@ -80,13 +75,6 @@ ASKED: Final[dict[str, dict[str, Any]]] = {
         "A record.", response_format={"type": "json_schema", "json_schema": {"name": "record", "schema": RECORD}}
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def deepseek() -> Iterator[Served]:
-    values = values_for(MODEL, resolve(MODEL), Overrides())
-    with running_server(write_repository(project_repository(), values)) as process:
-        yield Served(process)
 
 
 def play(served: Served, request: dict[str, Any], **fields: Any) -> list[Event]:
