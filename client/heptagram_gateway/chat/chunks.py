@@ -1,7 +1,8 @@
 """From events to the chunks of a streamed chat completion. No I/O.
 
 The role comes once, with the first piece of whatever kind; a call's id, type and name once, with empty arguments; each
-chunk holds one piece of one kind, so no index stands in it twice.
+chunk holds one piece of one kind, so no index stands in it twice. What is told of tokens without any text yet comes with
+the next chunk, the last one at the latest.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from heptagram_gateway.answer import sse
 from heptagram_gateway.chat.envelope import Envelope, usage_of
+from heptagram_gateway.chat.logprobs import Delta, TokenNotes
 from heptagram_gateway.errors import ApiError, openai_error
 from heptagram_wire.events import ArgumentsDelta, CallStart, Event, Finish, ReasoningDelta, TextDelta
 
@@ -24,24 +26,21 @@ class ChunkEncoder:
         self._frame = envelope.frame("chat.completion.chunk") | ({"usage": None} if usage else {})
         self._usage = usage
         self._begun: set[int] = set()
+        self._untold: dict[int, TokenNotes] = {}
 
     def begin(self) -> Iterable[bytes]:
         return ()
 
     def feed(self, event: Event) -> Iterable[bytes]:
         match event:
-            case TextDelta() if event.text:
-                yield self._piece(event.choice, {"content": event.text}, event.token_ids)
-            case ReasoningDelta() if event.text:
-                delta = {"reasoning_content": event.text, "reasoning": event.text}
-                yield self._piece(event.choice, delta, event.token_ids)
+            case TextDelta() | ReasoningDelta() | ArgumentsDelta():
+                self._untold.setdefault(event.choice, TokenNotes()).add(event)
+                if event.text:
+                    yield self._piece(event.choice, _delta(event))
             case CallStart():
                 function = {"name": event.name, "arguments": ""}
                 call = {"index": event.index, "id": event.id, "type": "function", "function": function}
                 yield self._piece(event.choice, {"tool_calls": [call]})
-            case ArgumentsDelta() if event.text:
-                call = {"index": event.index, "function": {"arguments": event.text}}
-                yield self._piece(event.choice, {"tool_calls": [call]}, event.token_ids)
             case Finish():
                 yield from self._finish(event)
 
@@ -57,16 +56,23 @@ class ChunkEncoder:
         if self._usage:
             yield sse({**self._frame, "choices": [], **usage_of(event)})
 
-    def _piece(self, choice: int, delta: dict[str, Any], token_ids: tuple[int, ...] | None = None) -> bytes:
+    def _piece(self, choice: int, delta: dict[str, Any]) -> bytes:
         if choice not in self._begun:
             self._begun.add(choice)
             delta = {"role": "assistant", **delta}
-        return self._chunk(choice, delta, None, token_ids)
+        return self._chunk(choice, delta, None)
 
-    def _chunk(
-        self, choice: int, delta: dict[str, Any], reason: str | None, token_ids: tuple[int, ...] | None = None
-    ) -> bytes:
-        entry: dict[str, Any] = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": reason}
-        if token_ids is not None:
-            entry["token_ids"] = token_ids
+    def _chunk(self, choice: int, delta: dict[str, Any], reason: str | None) -> bytes:
+        notes = self._untold.pop(choice, TokenNotes())
+        entry = {"index": choice, "delta": delta, "finish_reason": reason, **notes.fields()}
         return sse({**self._frame, "choices": [entry]})
+
+
+def _delta(event: Delta) -> dict[str, Any]:
+    match event:
+        case TextDelta():
+            return {"content": event.text}
+        case ReasoningDelta():
+            return {"reasoning_content": event.text, "reasoning": event.text}
+        case ArgumentsDelta():
+            return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}

@@ -40,5 +40,5 @@ class ChatCompletions:
                 keep_alive = self._services.config.keep_alive
                 await send_stream(send, seen(generation, record), encoder, keep_alive=keep_alive, record=record)
             else:
-                whole = completion_of(envelope, await collect(generation, record))
+                whole = completion_of(envelope, await collect(generation, record), logprobs=asked.logprobs)
         await (send_end(send) if asked.stream else send_json(send, 200, whole))

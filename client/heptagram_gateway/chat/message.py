@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 from heptagram_client import ChatMessage, ProtocolError, fold
 from heptagram_gateway.chat.envelope import Envelope, usage_of
+from heptagram_gateway.chat.logprobs import Delta, TokenNotes
 from heptagram_gateway.errors import from_client
-from heptagram_wire.events import ArgumentsDelta, Event, Finish, ReasoningDelta, TextDelta
+from heptagram_wire.events import Event, Finish
 
 
-def completion_of(envelope: Envelope, events: Sequence[Event]) -> dict[str, Any]:
+def completion_of(envelope: Envelope, events: Sequence[Event], *, logprobs: bool = False) -> dict[str, Any]:
     """The answer's body. A call that was cut by ``length`` is left out: it must not be run.
+
+    Args:
+        envelope: what stands around the choice.
+        events: the whole generation.
+        logprobs: they were asked for, so there is a list of them even where no token came.
 
     Raises:
         ApiError: 502, the events do not fit each other.
@@ -24,15 +29,16 @@ def completion_of(envelope: Envelope, events: Sequence[Event]) -> dict[str, Any]
         raise from_client(error) from error
     finish = events[-1]
     assert isinstance(finish, Finish)
-    choice: dict[str, Any] = {
+    notes = TokenNotes(logprobs=[] if logprobs else None)
+    for event in events:
+        if isinstance(event, Delta):
+            notes.add(event)
+    choice = {
         "index": finish.choice,
         "message": message_of(message),
-        "logprobs": None,
         "finish_reason": message.finish_reason,
+        **notes.fields(),
     }
-    token_ids = _token_ids(events)
-    if token_ids is not None:
-        choice["token_ids"] = token_ids
     return envelope.frame("chat.completion") | {"choices": [choice]} | usage_of(finish)
 
 
@@ -44,12 +50,3 @@ def message_of(message: ChatMessage) -> dict[str, Any]:
     if "reasoning_content" in answer:
         answer["reasoning"] = answer["reasoning_content"]
     return answer
-
-
-def _token_ids(events: Sequence[Event]) -> list[int] | None:
-    found = [
-        event.token_ids
-        for event in events
-        if isinstance(event, TextDelta | ReasoningDelta | ArgumentsDelta) and event.token_ids is not None
-    ]
-    return list(chain.from_iterable(found)) if found else None

@@ -13,12 +13,14 @@ from heptagram_gateway.fields import Sorted, flag, only, sort_fields
 
 @dataclass(frozen=True, slots=True)
 class ChatAsked:
-    """``fields.passed`` is the request to the engine; ``usage``: the stream ends with a usage chunk."""
+    """``fields.passed`` is the request to the engine; ``usage``: the stream ends with a usage chunk; ``logprobs``: the
+    backend has accepted that they are told, once it has answered."""
 
     fields: Sorted
     model: str | None
     stream: bool
     usage: bool
+    logprobs: bool
 
 
 def read_chat(body: Mapping[str, Any]) -> ChatAsked:
@@ -29,7 +31,8 @@ def read_chat(body: Mapping[str, Any]) -> ChatAsked:
     """
     fields = sort_fields(body, CHAT)
     stream = bool(body.get("stream"))
-    return ChatAsked(fields, body.get("model"), stream, read_usage(body, stream))
+    logprobs = body.get("logprobs") is True
+    return ChatAsked(fields, body.get("model"), stream, read_usage(body, stream), logprobs)
 
 
 def read_usage(body: Mapping[str, Any], stream: bool) -> bool:
