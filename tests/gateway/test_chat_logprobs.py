@@ -78,7 +78,7 @@ def test_an_entry_is_openais() -> None:
         ],
         "refusal": None,
     }
-    events = [START, TextDelta("x", logprobs=(SMILE,)), TEXT[-1]]
+    events: list[Event] = [START, TextDelta("x", logprobs=(SMILE,)), TEXT[-1]]
     assert whole_of(events, logprobs=True)["logprobs"] == expected
     assert pieces(encode(events)) == [expected, None]
 
@@ -167,7 +167,8 @@ def test_what_the_backend_refuses_is_a_status(
     front: Running, server: ScriptedServer, field: str, value: int, stream: bool
 ) -> None:
     server.script = play(reported_error(WireError("unsupported", "what to do", field)))
-    answer = front.post(stream=stream, **{field: value})
+    body: dict[str, Any] = {field: value, "stream": stream}
+    answer = front.post(**body)
     assert answer.status_code == 400
     assert (error_of(answer)["param"], error_of(answer)["code"]) == (field, "unsupported")
     assert server.requests[0][1][field] == value

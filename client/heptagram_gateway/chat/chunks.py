@@ -1,8 +1,8 @@
 """From events to the chunks of a streamed chat completion. No I/O.
 
 The role comes once, with the first piece of whatever kind; a call's id, type and name once, with empty arguments; each
-chunk holds one piece of one kind, so no index stands in it twice. What is told of tokens without any text yet comes with
-the next chunk, the last one at the latest.
+chunk holds one piece of one kind, so no index stands in it twice. What is told of tokens that have no text yet comes
+with the next chunk, the last one at the latest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log probabilities and ids of tokens beside the pieces of a chat, in OpenAI's and vLLM's shapes. Pure.
 
-``logprobs.content`` lists every token that the model wrote, each once, as vLLM does: those of reasoning, of calls and of
-their markup too, and those of a stop string, which is not in the text. OpenAI lists the tokens of the content alone.
+``logprobs.content`` lists every token that the model wrote, each once, as vLLM does: those of reasoning, of calls and
+of their markup too, and those of a stop string, which is not in the text. OpenAI lists the content's alone.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ known, 400                     What would change the answer and is not there: th
 =============================  =========================================================================================
 
 Defaults are the backend's and differ from OpenAI's in one place: without ``temperature`` an answer is greedy (0; OpenAI
-has 1). ``top_p`` is 1 as there. A sampled answer can be had again with the ``seed`` that was sent; one that the engine made
-up is not told, and ``system_fingerprint`` names the model and version that answered.
+has 1). ``top_p`` is 1 as there. A sampled answer can be had again with the ``seed`` that was sent; one that the engine
+made up is not told, and ``system_fingerprint`` names the model and version that answered.
 """
 
 from __future__ import annotations
