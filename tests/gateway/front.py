@@ -84,10 +84,13 @@ class Running:
         return self.log
 
     def at_rest(self) -> None:
-        """Nothing of any request is left."""
+        """Nothing of any request is left, and its line is in the log."""
         assert self.services is not None
         gate = self.services.gate
         self.wait(lambda: not self.server.live and not gate.running)
+        written = threading.Event()
+        self.call(written.set)  # a line is written in the same turn of the loop that leaves the gate
+        assert written.wait(10)
 
 
 def data_of(text: str) -> list[Any]:
