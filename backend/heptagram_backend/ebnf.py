@@ -33,7 +33,8 @@ _PLAIN: Final = (
 _CLASSES: Final = {r"[^\0-\x1f\"\\\r\n]": _PLAIN, r"[^\"\\\r\n]": _PLAIN}
 
 _HEX: Final = "[A-Fa-f0-9]"
-_MORE_DIGITS: Final = 31
+MOST_DIGITS: Final = 32
+_MORE_DIGITS: Final = MOST_DIGITS - 1
 _INTEGER: Final = f'("-" | "") ("0" | [1-9] [0-9]{{0, {_MORE_DIGITS}}})'
 # 32 digits and an exponent up to 269 stay below the largest double.
 _EXPONENT: Final = r'[eE] ("-" [0-9]{1, 3} | ("" | "+") ([0-9]{1, 2} | "1" [0-9] [0-9] | "2" [0-6] [0-9]))'

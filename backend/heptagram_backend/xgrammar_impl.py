@@ -26,6 +26,7 @@ from heptagram_backend.ebnf import Rules, harden, longest_forced, read, shortest
 from heptagram_backend.errors import RequestError
 from heptagram_backend.grammar_cost import MatchingBudget, require_affordable
 from heptagram_backend.lowering import lower
+from heptagram_backend.multiples import end_multiples
 from heptagram_backend.repeats import split_counts
 from heptagram_backend.schema.regex import PatternError, parse
 from heptagram_wire import errors as codes
@@ -269,7 +270,7 @@ def _json_rules(schema: str) -> Rules:
         RequestError: no finite value satisfies it.
     """
     written = xgrammar.Grammar.from_json_schema(schema, any_whitespace=False, separators=(", ", ": "))
-    rules = split_counts(harden(read(str(written))))
+    rules = split_counts(end_multiples(harden(read(str(written)))))
     _require_bounded(rules, plain_json=True)
     return rules
 

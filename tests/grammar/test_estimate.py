@@ -67,6 +67,10 @@ def test_as_many_tools_as_a_request_may_have_need_no_child(name: str) -> None:
             {"anyOf": [{"type": "number", "minimum": place, "maximum": place} for place in range(2_000)]},
             "bounds of numbers",
         ),
+        (
+            _properties(1, {"anyOf": [{"type": "integer", "multipleOf": step} for step in range(80, 120)]}),
+            "bounds of numbers",
+        ),
         ({"anyOf": [{"type": "null", "title": f"{place}"} for place in range(20_000)]}, "the size of the schemas"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -203,6 +203,8 @@ def test_free_names_are_held_to_a_pattern(keywords: dict[str, Any]) -> None:
         ({"enum": [[1], "b"], "uniqueItems": True}, "#/uniqueItems"),
         ({"const": 2**63}, "#"),
         ({"type": "integer", "multipleOf": 3, "minimum": 0}, "#/multipleOf"),
+        ({"type": "integer", "multipleOf": 2_048}, "#/multipleOf"),
+        ({"type": "integer", "multipleOf": 101}, "#/multipleOf"),
         ({"type": "number", "multipleOf": 0.01}, "#/multipleOf"),
         ({"oneOf": [_INT, {"type": "number"}]}, "#/oneOf"),
         ({"oneOf": [{"properties": {"a": _INT}}, {"properties": {"b": _INT}}]}, "#/oneOf"),

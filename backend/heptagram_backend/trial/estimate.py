@@ -29,13 +29,14 @@ ADVICE: Final[Mapping[str, str]] = {
     "counted lengths of strings": "leave `minLength`, `maxLength` and counts in patterns out, or give all the same one",
     "`minProperties` and `maxProperties`": "leave them out, or declare fewer properties beside them",
     "many properties of one object": "group them into objects",
-    "bounds of numbers": "leave `minimum` and `maximum` out where they do not matter",
+    "bounds of numbers": "leave `minimum`, `maximum` and `multipleOf` out where they do not matter",
     "rules that can be read in many ways": "write the grammar so that each part ends where the next begins",
 }
 _SIZE, _DEPTH, _ENUM, _LENGTHS, _COUNTED, _PROPERTIES, _BOUNDS, _READINGS = ADVICE
 
 _COUNT: Final = re.compile(r"\{(\d+)(?:, ?(\d*))?\}")
 _BOUND_KEYS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_MULTIPLES: Final = 250.0  # of one step, see multiples.py
 _QUANTIFIERS: Final = frozenset("*+?{")
 
 
@@ -66,6 +67,7 @@ def _read_schemas(source: str, parts: dict[str, float], scale: float) -> None:
         return
     cells = 0
     patterns: set[str] = set()
+    steps: set[int] = set()
     for node, depth in _nodes(tree):
         parts[_ENUM] += _alternatives(_listed(node.get("enum")) + _listed(node.get("elements")))
         if isinstance(pattern := node.get("pattern"), str):
@@ -75,10 +77,13 @@ def _read_schemas(source: str, parts: dict[str, float], scale: float) -> None:
             most = node.get("maxProperties", node.get("minProperties", 0))
             cells += len(properties) * min(len(properties), most if isinstance(most, int) else 0)
         parts[_BOUNDS] += 2.0 * sum(key in node for key in _BOUND_KEYS)
+        if isinstance(step := node.get("multipleOf"), int):
+            steps.add(step)
         if depth > _DEEPEST:
             parts[_DEPTH] = DOUBTFUL
     parts[_COUNTED] = 0.12 * cells + cells**2 / 48_000
     parts[_LENGTHS] = _lengths(patterns, scale)
+    parts[_BOUNDS] += sum(min(3.0 * step, _MULTIPLES) for step in steps)
 
 
 def _read_grammar(source: str, parts: dict[str, float], scale: float) -> None:
