@@ -70,6 +70,18 @@ def encode_logprobs(entries: Iterable[TokenLogprob]) -> str:
     return json.dumps([_plain(entry) for entry in entries], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+def decode_logprobs(text: str | bytes) -> tuple[TokenLogprob, ...]:
+    """Read what :func:`encode_logprobs` wrote.
+
+    Raises:
+        ValueError: the text is not that.
+    """
+    try:
+        return cast(tuple[TokenLogprob, ...], _value(tuple[TokenLogprob, ...], _parse(text), "logprobs"))
+    except (TypeError, OverflowError) as error:
+        raise ValueError(f"not log probabilities: {error}") from error
+
+
 def decode_event(text: str | bytes) -> Event:
     """Read one event; a type that is not known becomes :class:`UnknownEvent`.
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from openai.types import Completion
 
-from heptagram_client.errors import HeptagramClientError, ServerError, reported_error
+from heptagram_client.errors import HeptagramClientError, ProtocolError, ServerError, reported_error
 from heptagram_client.transports.base import TextResponse
 from heptagram_wire.errors import WireError
 from tests.client.samples import TEXT
@@ -96,6 +96,7 @@ def test_refusals_are_statuses(front: Running, server: ScriptedServer) -> None:
         (TextResponse("", "deadline", final=True), "deadline"),
         (TextResponse("", None, final=True), "bad_gateway"),
         (30.0, "timeout"),
+        (ProtocolError("the server sent broken log probabilities"), "bad_gateway"),
     ],
 )
 def test_later_failures_are_in_the_stream(ending: Any, code: str) -> None:

@@ -8,9 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heptagram_wire.codec import EVENT_TYPES, decode_event, decode_events, encode_event
-from heptagram_wire.events import Event, Finish, Ping, SpeculativeStats, Stats, TextDelta, UnknownEvent, Usage
-from tests.wire.strategies import events, texts
+from heptagram_wire.codec import (
+    EVENT_TYPES,
+    decode_event,
+    decode_events,
+    decode_logprobs,
+    encode_event,
+    encode_logprobs,
+)
+from heptagram_wire.events import (
+    Event,
+    Finish,
+    Ping,
+    SpeculativeStats,
+    Stats,
+    TextDelta,
+    TokenLogprob,
+    UnknownEvent,
+    Usage,
+)
+from tests.wire.strategies import entries, events, texts
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
@@ -114,3 +131,15 @@ def test_events_come_as_an_array_or_as_the_bare_string_of_http() -> None:
     text = encode_event(TextDelta("a"))
     assert decode_events(text) == decode_events([text]) == decode_events([text.encode()]) == (TextDelta("a"),)
     assert decode_events([]) == ()
+
+
+@given(st.lists(entries, max_size=3).map(tuple))
+def test_log_probabilities_alone(values: tuple[TokenLogprob, ...]) -> None:
+    assert decode_logprobs(encode_logprobs(values)) == values
+    assert decode_logprobs(encode_logprobs(values).encode()) == values
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "[{}]", '[{"token": "a", "token_id": 1, "logprob": null}]', "[NaN]"])
+def test_broken_log_probabilities(text: str) -> None:
+    with pytest.raises(ValueError, match=r"log probabilities|not an event|cannot be"):
+        decode_logprobs(text)

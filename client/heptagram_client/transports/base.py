@@ -10,6 +10,8 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from heptagram_wire.events import TokenLogprob
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -21,12 +23,16 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class TextResponse:
-    """One response of a completion; the token counts are of this response and ``None`` where it has none."""
+    """One response of a completion; the token counts are of this response and ``None`` where it has none.
+
+    ``logprobs``: one entry a token of this response, none where they were not asked for.
+    """
 
     text: str = ""
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
     final: bool = False
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from tritonclient.grpc import InferInput, InferResult
 from tritonclient.utils import InferenceServerException
 
-from heptagram_client.errors import ConnectError, HeptagramClientError, ServerError, error_from_text
+from heptagram_client.errors import ConnectError, HeptagramClientError, ProtocolError, ServerError, error_from_text
 from heptagram_client.transports.base import Response, TextResponse
 from heptagram_wire import tensors
+from heptagram_wire.codec import decode_logprobs
+from heptagram_wire.events import TokenLogprob
 
 _FINAL = "triton_final_response"
 _UNREACHABLE = "StatusCode.UNAVAILABLE"  # as tritonclient writes it
@@ -41,15 +43,27 @@ def _input(name: str, value: Any) -> Any:
 
 
 def read_completion(result: InferResult) -> TextResponse:
-    """The outputs of one response of the ensemble ``completions``."""
+    """The outputs of one response of the ensemble ``completions``.
+
+    Raises:
+        ProtocolError: its log probabilities cannot be read.
+    """
     reason = _text(result, tensors.FINISH_REASON)
     return TextResponse(
         text=_text(result, tensors.TEXT_OUTPUT) or "",
         finish_reason=None if reason in (None, "None") else reason,
         prompt_tokens=_count(result, tensors.NUM_INPUT_TOKENS),
         completion_tokens=_count(result, tensors.NUM_OUTPUT_TOKENS),
+        logprobs=_logprobs(_text(result, tensors.LOGPROBS)),
         final=_is_final(result),
     )
+
+
+def _logprobs(text: str | None) -> tuple[TokenLogprob, ...]:
+    try:
+        return decode_logprobs(text) if text else ()
+    except ValueError as error:
+        raise ProtocolError(f"the server sent broken log probabilities: {error}") from error
 
 
 def _text(result: InferResult, name: str) -> str | None:

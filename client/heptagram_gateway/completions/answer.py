@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from heptagram_gateway.answer import sse
 from heptagram_gateway.chat.envelope import Envelope
+from heptagram_gateway.completions.logprobs import LogprobsWriter
 from heptagram_gateway.completions.run import Piece
 from heptagram_gateway.errors import ApiError, openai_error
+from heptagram_wire.events import TokenLogprob
 
 KIND: Final = "text_completion"
 Placed = tuple[int, Piece]  # the place of its prompt, and the piece
@@ -45,6 +47,7 @@ class TextEncoder:
         self._echo = echo
         self._counts = Counts()
         self._usage = usage
+        self._logprobs: dict[int, LogprobsWriter] = {}
 
     def begin(self) -> Iterable[bytes]:
         return [self._chunk(place, prompt, None) for place, prompt in enumerate(self._echo) if prompt]
@@ -52,8 +55,8 @@ class TextEncoder:
     def feed(self, event: Placed, /) -> Iterable[bytes]:
         place, piece = event
         self._counts.see(event)
-        if piece.text or piece.reason is not None:
-            yield self._chunk(place, piece.text, piece.reason)
+        if piece.text or piece.logprobs or piece.reason is not None:
+            yield self._chunk(place, piece.text, piece.reason, self._write(place, piece))
 
     def fail(self, error: ApiError) -> Iterable[bytes]:
         self._usage = False
@@ -64,22 +67,46 @@ class TextEncoder:
             yield sse({**self._frame, "choices": [], "usage": self._counts.usage})
         yield sse("[DONE]")
 
-    def _chunk(self, place: int, text: str, reason: str | None) -> bytes:
-        return sse({**self._frame, "choices": [choice(place, text, reason)]})
+    def _write(self, place: int, piece: Piece) -> dict[str, Any] | None:
+        if not piece.logprobs:
+            return None
+        return self._logprobs.setdefault(place, LogprobsWriter()).write(piece.logprobs)
+
+    def _chunk(self, place: int, text: str, reason: str | None, logprobs: dict[str, Any] | None = None) -> bytes:
+        return sse({**self._frame, "choices": [choice(place, text, reason, logprobs)]})
 
 
-def choice(place: int, text: str, reason: str | None) -> dict[str, Any]:
-    return {"index": place, "text": text, "logprobs": None, "finish_reason": reason}
+def choice(place: int, text: str, reason: str | None, logprobs: dict[str, Any] | None) -> dict[str, Any]:
+    return {"index": place, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
 
-def whole(envelope: Envelope, echo: Sequence[str], prompts: int, pieces: Sequence[Placed]) -> dict[str, Any]:
-    """The body of an answer to so many prompts."""
+@dataclass(slots=True)
+class _Answer:
+    """What one prompt's pieces add up to."""
+
+    texts: list[str]
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    reason: str | None = None
+
+    def add(self, piece: Piece) -> None:
+        self.texts.append(piece.text)
+        self.logprobs += piece.logprobs
+        self.reason = piece.reason
+
+
+def whole(
+    envelope: Envelope, echo: Sequence[str], prompts: int, pieces: Sequence[Placed], *, logprobs: bool = False
+) -> dict[str, Any]:
+    """The body of an answer to so many prompts; ``logprobs``: they were asked for."""
     counts = Counts()
-    texts = [[echo[place]] if echo else [] for place in range(prompts)]
-    reasons: list[str | None] = [None] * prompts
+    answers = [_Answer([echo[place]] if echo else []) for place in range(prompts)]
     for place, piece in pieces:
         counts.see((place, piece))
-        texts[place].append(piece.text)
-        reasons[place] = piece.reason
-    choices = [choice(place, "".join(texts[place]), reasons[place]) for place in range(prompts)]
+        answers[place].add(piece)
+    choices = [
+        choice(
+            place, "".join(answer.texts), answer.reason, LogprobsWriter().write(answer.logprobs) if logprobs else None
+        )
+        for place, answer in enumerate(answers)
+    ]
     return envelope.frame(KIND) | {"choices": choices, "usage": counts.usage}

@@ -50,7 +50,7 @@ class Completions:
                 await send_stream(send, pieces, encoder, keep_alive=keep_alive, record=record)
             else:
                 found = [placed async for placed in pieces]
-                answer = whole(envelope, echo, len(asked.prompts), found)
+                answer = whole(envelope, echo, len(asked.prompts), found, logprobs=asked.logprobs)
         await (send_end(send) if asked.stream else send_json(send, 200, answer))
 
 

@@ -40,13 +40,14 @@ COMPLETIONS: Final = Table(
 
 @dataclass(frozen=True, slots=True)
 class CompletionAsked:
-    """``inputs`` of each prompt, in order."""
+    """``inputs`` of each prompt, in order; ``logprobs`` are told, 0 of them too, once the backend has answered."""
 
     fields: Sorted
     model: str | None
     stream: bool
     usage: bool
     echo: bool
+    logprobs: bool
     prompts: tuple[str, ...]
 
     @property
@@ -70,13 +71,17 @@ def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
         ApiError: a field has the wrong type, or asks for what is not there. The backend checks what is passed on.
     """
     fields = sort_fields(body, COMPLETIONS)
-    stream = bool(body.get("stream"))
+    stream, echo = bool(body.get("stream")), bool(body.get("echo"))
+    logprobs = body.get("logprobs") is not None
+    if echo and logprobs:
+        raise unsupported("echo", "the prompt has no log probabilities here; leave it out, or leave out `logprobs`")
     return CompletionAsked(
         fields=fields,
         model=body.get("model"),
         stream=stream,
         usage=read_usage(body, stream),
-        echo=bool(body.get("echo")),
+        echo=echo,
+        logprobs=logprobs,
         prompts=_prompts(body.get("prompt")),
     )
 

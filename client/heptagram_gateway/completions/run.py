@@ -14,6 +14,7 @@ from heptagram_client.transports.base import AsyncTextReply, AsyncTextTransport,
 from heptagram_gateway.errors import draining, from_client
 from heptagram_gateway.generation import cut
 from heptagram_gateway.models import Target
+from heptagram_wire.events import TokenLogprob
 
 # Triton's FINAL comes with the last response; waited for so long, so that an ordinary end is no cancel.
 _FINAL_GRACE_S: Final = 0.5
@@ -27,6 +28,7 @@ class Piece:
     reason: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class TextEngine:
@@ -96,7 +98,8 @@ class _Reader:
             reason = response.finish_reason
             if reason is not None and (error := cut(reason)):
                 raise error
-            yield Piece(response.text, reason, response.prompt_tokens or 0, response.completion_tokens or 0)
+            counts = response.prompt_tokens or 0, response.completion_tokens or 0
+            yield Piece(response.text, reason, *counts, response.logprobs)
             if reason is not None:
                 return
             response = await self.receive()
