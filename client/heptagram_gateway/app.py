@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
 from typing import Final
 
 from starlette.middleware.cors import CORSMiddleware
@@ -26,6 +27,7 @@ from heptagram_gateway.messages.endpoint import CountTokens, Messages
 from heptagram_gateway.metrics import Metrics
 from heptagram_gateway.models import Models, ModelServer
 from heptagram_gateway.observe import Observe, Write
+from heptagram_gateway.openapi import openapi
 from heptagram_gateway.page.static import PATHS, StaticFile
 from heptagram_gateway.page.status import status
 from heptagram_gateway.pages import MetricsPage, live, model_card, model_list, ready
@@ -86,6 +88,7 @@ def _router(services: Services) -> Router:
         "/health/ready": ready(services),
         "/metrics": MetricsPage(services.metrics),
         "/status": status(services),
+        "/openapi.json": openapi(keys=bool(services.config.api_keys), version=version("heptagram")),
         **{path: StaticFile(name) for path, name in PATHS.items()},
     }
     routes = [Route(path, make(services), methods=["POST"]) for path, make in POSTS.items()]

@@ -100,14 +100,20 @@ def mapping(path: str, value: Any) -> None:
         raise _wrong(path, "an object")
 
 
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A check that passes the ``neutral`` values only, which change nothing here."""
+
+    neutral: tuple[Any, ...]
+    advice: str
+
+    def __call__(self, path: str, value: Any) -> None:
+        if not any(value == each and type(value) is type(each) for each in self.neutral):
+            raise unsupported(path, f"not supported; {self.advice}")
+
+
 def only(*neutral: Any, advice: str = "leave it out") -> Check:
-    """Only values that change nothing here."""
-
-    def check(path: str, value: Any) -> None:
-        if not any(value == each and type(value) is type(each) for each in neutral):
-            raise unsupported(path, f"not supported; {advice}")
-
-    return check
+    return Only(neutral, advice)
 
 
 def _wrong(path: str, expected: str) -> ApiError:

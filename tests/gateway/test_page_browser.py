@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heptagram_gateway.page.engine import numbers_of
-from heptagram_wire.events import Event, Failure, Finish, ReasoningDelta, TextDelta, Usage
+from heptagram_wire.events import Event, Failure, Finish, ReasoningDelta, SpeculativeStats, Stats, TextDelta, Usage
 from tests.client.samples import CALL, START, TEXT
 from tests.gateway.front import Running, running
 from tests.gateway.metrics_server import SAMPLES, metrics_server
@@ -148,8 +148,12 @@ def test_the_engines_numbers(browser: Any) -> None:
 
 
 def test_usage_and_drafts(browser: Any, front: Running, server: ScriptedServer) -> None:
-    server.script = play([START], [TextDelta("a")], [Finish("length", Usage(10, 77))])
+    drafts = SpeculativeStats(acceptance_histogram=(1, 0, 4, 0, 0, 0, 0, 0), num_draft_tokens=35)
+    server.script = play(
+        [START], [TextDelta("a")], [Finish("length", Usage(10, 77), Stats(speculative_decoding=drafts))]
+    )
     visit = Visit(browser, front.url, DESKTOP)
     visit.send()
     visit.shows("#facts", "77 tokens")
+    visit.shows("#facts", "8 of 35")
     visit.close()

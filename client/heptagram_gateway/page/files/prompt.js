@@ -146,8 +146,8 @@ class Answer {
   #takeUsage(usage, drafts) {
     this.facts.set("prompt", `${usage.prompt_tokens} tokens`);
     this.facts.set("answer", `${usage.completion_tokens} tokens`);
-    if (drafts?.num_spec_tokens) {
-      this.facts.set("drafts accepted", `${drafts.num_accepted_draft_tokens} of ${drafts.num_spec_tokens}`);
+    if (drafts?.num_draft_tokens) {
+      this.facts.set("drafts accepted", `${drafts.num_accepted_draft_tokens} of ${drafts.num_draft_tokens}`);
     }
   }
 
