@@ -17,7 +17,7 @@ ARGS ?=
 
 help:
 	@echo "make serve        set up and serve until Ctrl-C (ARGS=\"--help\" lists the options)"
-	@echo "make demo         set up, serve, send one tool call over gRPC and HTTP, stop"
+	@echo "make demo         set up, serve, send one tool call over gRPC, HTTP and OpenAI's API, stop"
 	@echo "make install      only the virtual environment .venv"
 	@echo "make check        format, lint, types, import directions"
 	@echo "make test         the quick tests; make test-server: with the real tritonserver; make test-full: the long ones"

@@ -1,7 +1,8 @@
 """Run a Dockerfile's steps in an empty folder, where there is no Docker engine: ``check.py DOCKERFILE [ARGUMENT ...]``
 
 FROM is taken as met by this machine. COPY takes what git tracks, ENV and WORKDIR hold for the steps below, RUN must
-succeed, and CMD, with the arguments added, must make the model ``chat`` ready and end with status 0 on SIGTERM.
+succeed, and CMD, with the arguments added, must make the model ``chat`` and the gateway ready and end with status 0 on
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -77,14 +78,18 @@ class Build:
 
 def run_command(build: Build, arguments: list[str]) -> int:
     """Start CMD, wait until it serves, stop it; returns its exit status."""
-    port = arguments[arguments.index("--http-port") + 1] if "--http-port" in arguments else "8000"
     print(f"--- CMD {build.command + arguments}", flush=True)
     with subprocess.Popen([*build.command, *arguments], cwd=build.folder, env=build.environment) as process:
         try:
-            wait_ready(f"http://127.0.0.1:{port}/v2/models/chat/ready", process)
+            wait_ready(f"http://127.0.0.1:{port_of('--http-port', arguments, '8000')}/v2/models/chat/ready", process)
+            wait_ready(f"http://127.0.0.1:{port_of('--openai-port', arguments, '9000')}/health/ready", process)
         finally:
             process.terminate()
     return process.returncode
+
+
+def port_of(flag: str, arguments: list[str], default: str) -> str:
+    return arguments[arguments.index(flag) + 1] if flag in arguments else default
 
 
 def wait_ready(url: str, process: subprocess.Popen[bytes]) -> None:

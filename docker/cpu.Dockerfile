@@ -9,5 +9,5 @@ RUN .venv/bin/python -m pip install --no-cache-dir --no-deps --requirement requi
 # Converts the model into the image, and proves that the image serves it.
 ENV HEPTAGRAM_CACHE=cache
 RUN .venv/bin/heptagram serve --demo
-EXPOSE 8000 8001 8002
+EXPOSE 8000 8001 8002 9000
 CMD [".venv/bin/heptagram", "serve", "--host", "0.0.0.0"]

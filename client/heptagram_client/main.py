@@ -18,7 +18,7 @@ Command = Callable[[list[str]], int]
 
 _ABOUT = {
     "chat": "send one prompt and stream the answer to the terminal",
-    "demo": "send one tool call over gRPC and over HTTP and check the answers",
+    "demo": "send one tool call over each front of a running server and check the answers",
     "doctor": "say what is here, what is missing and what to do",
     "gateway": "serve OpenAI's HTTP API in front of a running server",
     "serve": "start the Triton server with its models and keep it running",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.metadata import EntryPoint, version
 from typing import Any
 
@@ -84,8 +88,8 @@ def test_the_demo_over_both_fronts(capsys: pytest.CaptureFixture[str]) -> None:
         yield call('{"command":"pwd"}')
 
     with grpc_server(script) as (grpc_url, _), http_server(script) as (http_url, _):
-        code = demo.command(["--grpc", grpc_url.partition("://")[2], "--http", http_url.partition("://")[2]])
-    assert code == 0
+        where = ["--grpc", grpc_url.partition("://")[2], "--http", http_url.partition("://")[2]]
+        assert demo.command([*where, "--openai", "none"]) == 0
     assert capsys.readouterr().out == 'grpc: shell {"command": "pwd"} valid\nhttp: shell {"command": "pwd"} valid\n'
 
 
@@ -118,10 +122,66 @@ def test_the_demo_finds_what_is_invalid(
 
 
 def test_the_demo_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.command(["--grpc", "127.0.0.1:1", "--http", "127.0.0.1:1"]) == 1
+    assert demo.command(["--grpc", "127.0.0.1:1", "--http", "127.0.0.1:1", "--openai", "127.0.0.1:1"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert [line.split(":")[0] for line in captured.err.splitlines()] == ["grpc", "http"]
+    assert [line.split(":")[0] for line in captured.err.splitlines()] == ["grpc", "http", "openai"]
+
+
+def completion(arguments: str, *, calls: int = 1, reason: str = "tool_calls") -> str:
+    function = {"name": "shell", "arguments": arguments}
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "function": function}] * calls}
+    return json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": reason}]})
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "line"),
+    [
+        (200, completion('{"command":"ls"}'), 'openai: shell {"command": "ls"} valid\n'),
+        (200, completion('{"command":1}'), 'openai: shell {"command": 1} invalid\n'),
+        (200, completion('{"comm', reason="length"), ""),
+        (200, completion('{"comm'), ""),
+        (200, completion("{}", calls=2), ""),
+        (200, completion("{}", calls=0, reason="stop"), ""),
+        (200, "{}", ""),
+        (200, "[]", ""),
+        (200, "no JSON", ""),
+        (401, completion('{"command":"ls"}'), ""),
+    ],
+)
+def test_the_demo_over_the_gateway(
+    status: int, text: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEPTAGRAM_API_KEY", "k")
+    with openai_server(status, text) as (address, asked):
+        assert demo.try_openai(address) == line.endswith(" valid\n")
+    captured = capsys.readouterr()
+    assert captured.out == line
+    assert bool(captured.err) != bool(line)
+    assert asked == [("/v1/chat/completions", "Bearer k", {"model": "chat", **demo.REQUEST})]
+
+
+@contextmanager
+def openai_server(status: int, text: str) -> Iterator[tuple[str, list[Any]]]:
+    """Gives one answer, whatever it is asked; yields its address and what it was asked."""
+    asked: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append((self.path, self.headers["Authorization"], json.loads(body)))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}", asked
+        thread.join()
 
 
 LIGHT = textwrap.dedent(

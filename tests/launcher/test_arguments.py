@@ -14,14 +14,14 @@ from heptagram_backend.server.repository import Overrides
 def test_defaults_are_those_of_the_contract() -> None:
     options = parse_arguments([])
     assert options.address == Address(host="127.0.0.1", grpc_port=8001, http_port=8000, metrics_port=8002)
-    assert (options.model, options.model_repository, options.openai_port, options.demo) == (None, None, None, False)
+    assert (options.model, options.model_repository, options.openai_port, options.demo) == (None, None, 9000, False)
     assert not options.overrides
 
 
 def test_flags_become_values_of_the_release() -> None:
     flags = ["--model", "m", "--served-model-name", "n", "--max-model-len", "512", "--max-num-seqs", "2"]
     flags += ["--device", "cpu", "--generate-config", '{"max_tokens": 9, "temperature": 0}']
-    flags += ["--speculative-config", '{"method": "none", "num_speculative_tokens": 0}', "--openai-port", "9000"]
+    flags += ["--speculative-config", '{"method": "none", "num_speculative_tokens": 0}', "--openai-port", "9001"]
     options = parse_arguments(flags)
     assert options.overrides == Overrides(
         release={"default_max_tokens": 9, "served_model_name": "n"},
@@ -33,7 +33,7 @@ def test_flags_become_values_of_the_release() -> None:
             "num_speculative_tokens": 0,
         },
     )
-    assert options.openai_port == 9000
+    assert options.openai_port == 9001
 
 
 def test_the_format_goes_into_the_release() -> None:
@@ -42,14 +42,23 @@ def test_the_format_goes_into_the_release() -> None:
 
 
 def test_a_demo_takes_free_ports_unless_told() -> None:
-    address = parse_arguments(["--demo", "--http-port", "8123"]).address
+    options = parse_arguments(["--demo", "--http-port", "8123"])
+    address = options.address
     assert address.http_port == 8123
     assert (address.grpc_port, address.metrics_port) != (8001, 8002)
+    assert options.openai_port not in (None, 9000, address.grpc_port, address.metrics_port)
+
+
+@pytest.mark.parametrize("flags", [[], ["--demo"]])
+def test_port_0_is_no_gateway(flags: list[str]) -> None:
+    assert parse_arguments([*flags, "--openai-port", "0"]).openai_port is None
 
 
 def test_wildcard_hosts_are_reached_through_loopback() -> None:
     address = parse_arguments(["--host", "0.0.0.0"]).address
     assert (address.grpc_url, address.http_url) == ("127.0.0.1:8001", "127.0.0.1:8000")
+    address = parse_arguments(["--host", "::"]).address
+    assert (address.grpc_url, address.metrics_url) == ("[::1]:8001", "http://[::1]:8002/metrics")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +81,7 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
         (["--generate-config", '{"temperature": 1}'], "temperature must be 0"),
         (["--generate-config", '{"max_tokens": 0}'], "at least 1"),
         (["--device", "tpu"], "invalid choice"),
+        (["--served-model-name", "a b"], "--served-model-name: must match"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(flags: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

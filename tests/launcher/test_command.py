@@ -131,7 +131,7 @@ def test_a_failed_start_prints_the_reason(tmp_path: Path) -> None:
     assert launcher.returncode == 1
     assert "the reason is here" in said
     assert "log: " in said
-    assert "--openai-port 9000: the gateway is not there yet" in said
+    assert "no OpenAI API: the repository has no model 'chat'" in said
 
 
 def test_nothing_answers_on_a_free_address() -> None:

@@ -37,8 +37,9 @@ def write_launchable(folder: Path) -> Path:
 class Launched:
     """Start it with :func:`launched`."""
 
-    def __init__(self, repository: Path, address: Address) -> None:
+    def __init__(self, repository: Path, address: Address, openai_port: int) -> None:
         ports = {"grpc": address.grpc_port, "http": address.http_port, "metrics": address.metrics_port}
+        ports |= {"openai": openai_port}
         where = [part for name, port in ports.items() for part in (f"--{name}-port", str(port))]
         self.address = address
         self.lines: list[str] = []
@@ -67,6 +68,11 @@ class Launched:
             assert self.process.poll() is None or self._reader.is_alive(), self.said
             assert time.monotonic() < deadline, self.said
             time.sleep(0.02)
+
+    @property
+    def gateway(self) -> psutil.Process:
+        [gateway] = [child for child in psutil.Process(self.process.pid).children() if "gateway" in child.cmdline()]
+        return gateway
 
     @property
     def server(self) -> psutil.Process:
@@ -103,9 +109,9 @@ class Launched:
 
 
 @contextmanager
-def launched(repository: Path, address: Address) -> Iterator[Launched]:
-    """A launcher that has said that it is ready."""
-    launcher = Launched(repository, address)
+def launched(repository: Path, address: Address, *, openai_port: int = 0) -> Iterator[Launched]:
+    """A launcher that has said that it is ready; with a gateway only where it is given a port."""
+    launcher = Launched(repository, address, openai_port)
     try:
         launcher.wait_said("Ctrl-C stops")
         yield launcher

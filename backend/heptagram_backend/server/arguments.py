@@ -11,12 +11,14 @@ from typing import Any
 
 from heptagram_backend.drafts import POLICIES
 from heptagram_backend.formats import FORMATS
-from heptagram_backend.server.launch import free_address
+from heptagram_backend.server.gateway_options import MODEL_ID
+from heptagram_backend.server.launch import free_ports
 from heptagram_backend.server.process import Address
 from heptagram_backend.server.repository import Overrides
 
 _DESCRIPTION = "Start tritonserver with the model repository, wait until it is ready, serve until Ctrl-C."
-_PORTS = {"grpc": 8001, "http": 8000, "metrics": 8002}
+_PORTS = {"grpc": 8001, "http": 8000, "metrics": 8002, "openai": 9000}
+_PORT_HELP = {"openai": "of the OpenAI-compatible gateway; 0 starts none; "}
 _USAGE = "heptagram serve [--model-repository P | --model DIR_OR_GGUF] [options]"
 _ENGINE_FLAGS = ("max_model_len", "max_num_seqs")
 # Engine options of the contract that the engine has no use for yet.
@@ -25,7 +27,10 @@ _NOT_YET = ("max_num_batched_tokens", "long_prefill_token_threshold", "block_siz
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What ``serve`` was asked for. At most one of ``model_repository`` and ``model`` is given."""
+    """What ``serve`` was asked for. At most one of ``model_repository`` and ``model`` is given.
+
+    ``openai_port`` is None where no gateway is wanted.
+    """
 
     model_repository: Path | None
     model: str | None
@@ -47,12 +52,15 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
         )
     if values.format and values.model is None:
         parser.error("--format: belongs to a checkpoint of your own; give it with --model")
+    if values.served_model_name is not None and not MODEL_ID.fullmatch(values.served_model_name):
+        parser.error(f"--served-model-name: must match {MODEL_ID.pattern}, as clients give it as their model")
+    ports = _ports(values)
     return ServeOptions(
         model_repository=values.model_repository,
         model=values.model,
         overrides=overrides,
-        address=_address(values),
-        openai_port=values.openai_port,
+        address=Address(values.host, ports["grpc"], ports["http"], ports["metrics"]),
+        openai_port=ports["openai"] or None,
         demo=values.demo,
     )
 
@@ -63,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--model-repository", type=Path, metavar="P", help="a Triton model repository, served as it is")
     what.add_argument("--model", metavar="DIR_OR_GGUF", help="a checkpoint folder, a .gguf file or embedded:NAME")
     release = parser.add_argument_group("release", "written into release.yaml of a repository in the cache folder")
-    release.add_argument("--served-model-name", metavar="N")
+    release.add_argument("--served-model-name", metavar="N", help="a further model id of the OpenAI API")
     release.add_argument(
         "--format",
         choices=sorted(FORMATS),
@@ -80,20 +88,16 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_argument_group("addresses")
     where.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     for name, port in _PORTS.items():
-        where.add_argument(
-            f"--{name}-port", type=int, metavar="PORT", help=f"default: {port}, or a free one for --demo"
-        )
-    where.add_argument("--openai-port", type=int, metavar="PORT", help="default: 9000; the gateway is not there yet")
+        about = f"{_PORT_HELP.get(name, '')}default: {port}, or a free one for --demo"
+        where.add_argument(f"--{name}-port", type=int, metavar="PORT", help=about)
     parser.add_argument("--demo", action="store_true", help="run `heptagram demo` when ready, then stop")
     return parser
 
 
-def _address(values: argparse.Namespace) -> Address:
-    free = free_address()
-    unset = {"grpc": free.grpc_port, "http": free.http_port, "metrics": free.metrics_port} if values.demo else _PORTS
-    ports = {name: getattr(values, f"{name}_port") for name in _PORTS}
-    chosen = {f"{name}_port": unset[name] if port is None else port for name, port in ports.items()}
-    return Address(host=values.host, **chosen)
+def _ports(values: argparse.Namespace) -> dict[str, int]:
+    unset = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True)) if values.demo else _PORTS
+    given = {name: getattr(values, f"{name}_port") for name in _PORTS}
+    return {name: unset[name] if port is None else port for name, port in given.items()}
 
 
 def _flag(name: str) -> str:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import cast
 
-from heptagram_backend.checkpoint import resolve
 from heptagram_backend.errors import LaunchError, ReleaseError
 from heptagram_backend.server.arguments import ServeOptions, parse_arguments
 from heptagram_backend.server.control import ModelControl
-from heptagram_backend.server.launch import launch, models_of
-from heptagram_backend.server.log import failure_report, status_of
-from heptagram_backend.server.model import values_for
-from heptagram_backend.server.process import EXIT_TIMEOUT_S, Address, ServerProcess
+from heptagram_backend.server.gateway import Front, Gateway, NoGateway
+from heptagram_backend.server.gateway_options import options_for
+from heptagram_backend.server.hints import FRONT_MODEL, first_requests, where
+from heptagram_backend.server.launch import launch
+from heptagram_backend.server.log import failure_report, new_log, status_of
+from heptagram_backend.server.prepare import Prepared, prepare
+from heptagram_backend.server.process import EXIT_TIMEOUT_S, Address, ServerProcess, netloc
 from heptagram_backend.server.progress import Progress
 from heptagram_backend.server.pulse import Pulse
-from heptagram_backend.server.repository import project_repository, releases_of, write_repository
 from heptagram_backend.server.stubs import Stubs
 from heptagram_backend.server.watchdog import Watchdog
 
-_FRONT_MODEL = "chat"
 _LOOK_EVERY_S = 0.25
 _HELD_UP = (
     f"stopping; what a dead process left unfinished may hold this up for {EXIT_TIMEOUT_S} s (Ctrl-C again ends it now)"
@@ -58,53 +53,47 @@ def serve(options: ServeOptions) -> int:
         LaunchError: the server cannot be started, or ended by itself.
         ReleaseError: a release or its checkpoint is wrong.
     """
-    if options.openai_port is not None:
-        sys.stderr.write(f"--openai-port {options.openai_port}: the gateway is not there yet, so nothing listens\n")
     with Progress() as progress:
         progress.say("preparing")
-        repository, threads = _prepare(options, progress)
-        models = models_of(repository)
-        server = launch(repository, options.address, threads=threads, report=lambda text: _say_alone(progress, text))
+        prepared = prepare(options, progress)
+        server = launch(
+            prepared.repository,
+            options.address,
+            threads=prepared.threads,
+            reserved=prepared.reserved,
+            report=progress.say_alone,
+        )
         watchdog = Watchdog(Stubs(server.pid), ModelControl(server.address), report=_alarm)
+        gateway: Front = NoGateway()
         try:
             progress.say("loading models")
-            server.wait_ready(models, on_line=lambda line: _follow(progress, line))
+            server.wait_ready(prepared.models, on_line=lambda line: _follow(progress, line))
+            gateway = _gateway(prepared, server.address)
+            gateway.wait_ready()
             progress.say("ready")
             progress.close()
-            return _demo(server.address) if options.demo else _serve(server, models, watchdog)
+            if options.demo:
+                return _demo(server.address, options)
+            return _serve(server, gateway, prepared.models, watchdog)
         finally:
             progress.say(_HELD_UP if watchdog.deaths else "stopping")
-            server.stop()
+            _stop(gateway, server)
             progress.say("stopped")
 
 
-def _prepare(options: ServeOptions, progress: Progress) -> tuple[Path, int]:
-    """The repository to serve, all its checkpoints ready, and the compute threads of its engines."""
-    repository = options.model_repository or _own_repository(options, progress)
-    models_of(repository)
-    releases = releases_of(repository)
-    for checkpoint in sorted({release.checkpoint for release in releases.values()}):
-        _resolve(checkpoint, progress)
-    return repository, max((release.engine.threads for release in releases.values()), default=1)
+def _stop(gateway: Front, server: ServerProcess) -> None:
+    """The gateway first: what runs through it needs the server. Whoever is impatient with the one is with both."""
+    if gateway.stop():
+        server.stop()
+    else:
+        server.stop(timeout_s=0.0)
 
 
-def _resolve(checkpoint: str, progress: Progress) -> Path:
-    progress.say(f"checking checkpoint {checkpoint}")
-    return resolve(checkpoint, report=lambda text: _say_alone(progress, text))
-
-
-def _own_repository(options: ServeOptions, progress: Progress) -> Path:
-    """The project's repository, or a copy of it for another checkpoint or with other values."""
-    source, overrides = project_repository(), options.overrides
-    if options.model is not None:
-        overrides = values_for(options.model, _resolve(options.model, progress), overrides)
-    return write_repository(source, overrides) if overrides else source
-
-
-def _say_alone(progress: Progress, text: str) -> None:
-    """Say what a child's own progress bar then follows below."""
-    progress.say(text)
-    progress.close()
+def _gateway(prepared: Prepared, address: Address) -> Front:
+    if prepared.openai_port is None:
+        return NoGateway()
+    options = options_for(address, prepared.openai_port, prepared.served, new_log("gateway"))
+    return Gateway(options, report=_alarm)
 
 
 def _follow(progress: Progress, line: str) -> None:
@@ -119,15 +108,17 @@ def _alarm(text: str) -> None:
     sys.stderr.flush()
 
 
-def _serve(server: ServerProcess, models: Sequence[str], watchdog: Watchdog) -> int:
+def _serve(server: ServerProcess, gateway: Front, models: Sequence[str], watchdog: Watchdog) -> int:
     try:
-        sys.stdout.write(_where(server) + (_first_request(server.address) if _FRONT_MODEL in models else ""))
+        sys.stdout.write(where(server, gateway))
+        sys.stdout.write(first_requests(server.address, gateway) if FRONT_MODEL in models else "")
         sys.stdout.write("\nCtrl-C stops the server.\n")
         sys.stdout.flush()
         pulse = Pulse(server.address)
         while server.poll() is None:
             _check(server, pulse)
             watchdog.look()
+            gateway.look()
             time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         return EXIT_OK
@@ -142,30 +133,12 @@ def _check(server: ServerProcess, pulse: Pulse) -> None:
         raise LaunchError(f"{error}\n{failure_report(server.log)}") from error
 
 
-def _where(server: ServerProcess) -> str:
-    address = server.address
-    return (
-        f"gRPC {address.grpc_url}   HTTP http://{address.http_url}   metrics {address.metrics_url}\nlog  {server.log}\n"
-    )
+def _demo(address: Address, options: ServeOptions) -> int:
+    """Run the client's ``heptagram demo``, found as an entry point because the backend knows no client.
 
-
-def _first_request(address: Address) -> str:
-    body = json.dumps({"request": json.dumps({"messages": [{"role": "user", "content": "Say hello."}]})})
-    return (
-        "\nTry, in another terminal:\n"
-        f"  {_client_program()} chat 'Say hello.' --url {address.grpc_url}\n"
-        f"  curl -sN http://{address.http_url}/v2/models/{_FRONT_MODEL}/generate_stream -d {shlex.quote(body)}\n"
-    )
-
-
-def _client_program() -> str:
-    """How to call ``heptagram`` from this folder: by name if it is on PATH, else the script beside this Python."""
-    beside = os.path.join(os.path.dirname(sys.executable), "heptagram")
-    return "heptagram" if shutil.which("heptagram") else min(beside, os.path.relpath(beside), key=len)
-
-
-def _demo(address: Address) -> int:
-    """Run the client's ``heptagram demo``, found as an entry point because the backend knows no client."""
+    Where a gateway is wanted and cannot be had, its line fails too.
+    """
     (entry,) = entry_points(group="heptagram.commands", name="demo")
     run = cast(Callable[[list[str]], int], entry.load())
-    return run(["--grpc", address.grpc_url, "--http", address.http_url])
+    openai = "none" if options.openai_port is None else netloc(address.host, options.openai_port)
+    return run(["--grpc", address.grpc_url, "--http", address.http_url, "--openai", openai])

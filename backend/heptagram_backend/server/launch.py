@@ -23,6 +23,7 @@ def launch(
     address: Address,
     *,
     threads: int = 1,
+    reserved: Mapping[str, int] | None = None,
     variables: Mapping[str, str] | None = None,
     report: Callable[[str], object] = str,
 ) -> ServerProcess:
@@ -32,6 +33,7 @@ def launch(
         repository: a Triton model repository.
         address: where the server listens.
         threads: compute threads of each process.
+        reserved: further ports that must be free, by the flags that set them: for what is started later.
         variables: added to the environment of the server.
         report: told in a line what a killed server left behind and is removed now.
 
@@ -44,7 +46,12 @@ def launch(
     clear_leftovers(report)
     check_ports(
         address.host,
-        {"--grpc-port": address.grpc_port, "--http-port": address.http_port, "--metrics-port": address.metrics_port},
+        {
+            "--grpc-port": address.grpc_port,
+            "--http-port": address.http_port,
+            "--metrics-port": address.metrics_port,
+            **(reserved or {}),
+        },
     )
     runtime = assemble(install)
     environment = server_environment(install, runtime, threads=threads, base={**os.environ, **(variables or {})})
@@ -74,9 +81,14 @@ def models_of(repository: Path) -> list[str]:
 
 def free_address(host: str = "127.0.0.1") -> Address:
     """An address with three ports that are free now."""
+    grpc_port, http_port, metrics_port = free_ports(3, host)
+    return Address(host=host, grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port)
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Different ports that are free now."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind((host, 0))
-        grpc_port, http_port, metrics_port = (each.getsockname()[1] for each in sockets)
-    return Address(host=host, grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port)
+        return [each.getsockname()[1] for each in sockets]

@@ -20,13 +20,13 @@ _NOISE = re.compile(r"^[+|]|^\s*$|CudaDriverHelper|CUDA|NVML|GPU|pinned|Timeout 
 _HEAD = re.compile(r"^[IWEF]\d{4} \S+ \d+ \S+\] ")
 
 
-def new_log() -> Path:
-    """A fresh log file's path in the cache; the oldest ones are removed."""
+def new_log(program: str = "tritonserver") -> Path:
+    """A fresh log file's path in the cache; the oldest ones of this program are removed."""
     folder = cache_dir() / "logs"
     folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.glob("tritonserver-*.log"))[: 1 - _KEPT_LOGS]:
+    for old in sorted(folder.glob(f"{program}-*.log"))[: 1 - _KEPT_LOGS]:
         old.unlink(missing_ok=True)
-    return folder / f"tritonserver-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}.log"
+    return folder / f"{program}-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}.log"
 
 
 class LogFollower:

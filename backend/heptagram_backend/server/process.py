@@ -10,14 +10,15 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from heptagram_backend.errors import LaunchError
+from heptagram_backend.server.child import ending_with_us, signals_blocked
 from heptagram_backend.server.find import TritonInstall
 from heptagram_backend.server.log import LogFollower, failure_report
 from heptagram_backend.server.runtime import Runtime
@@ -26,7 +27,6 @@ from heptagram_backend.server.segments import Segments
 EXIT_TIMEOUT_S = 30
 _POLL_S = 0.1
 _STACK_BYTES = 512 << 20
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -42,21 +42,31 @@ class Address:
 
     @property
     def reachable_host(self) -> str:
-        return _WILDCARDS.get(self.host, self.host)
+        return _reachable(self.host)
 
     @property
     def grpc_url(self) -> str:
         """``host:port``, without a scheme, as gRPC clients take it."""
-        return f"{self.reachable_host}:{self.grpc_port}"
+        return netloc(self.host, self.grpc_port)
 
     @property
     def http_url(self) -> str:
         """``host:port``, without a scheme, as tritonclient takes it."""
-        return f"{self.reachable_host}:{self.http_port}"
+        return netloc(self.host, self.http_port)
 
     @property
     def metrics_url(self) -> str:
-        return f"http://{self.reachable_host}:{self.metrics_port}/metrics"
+        return f"http://{netloc(self.host, self.metrics_port)}/metrics"
+
+
+def netloc(host: str, port: int) -> str:
+    """``host:port`` for a client on this machine; an IPv6 address in brackets."""
+    reachable = _reachable(host)
+    return f"[{reachable}]:{port}" if ":" in reachable else f"{reachable}:{port}"
+
+
+def _reachable(host: str) -> str:
+    return _WILDCARDS.get(host, host)
 
 
 class ServerProcess:
@@ -86,16 +96,7 @@ class ServerProcess:
         """Start the server on ``repository``, all models loaded; returns before it is ready."""
         segments = Segments()
         command = [str(install.binary), *_options(runtime, repository, address, segments.prefix)]
-        libc = ctypes.CDLL(None)
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        parent = os.getpid()
-
-        def die_with_parent() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            _widen_stacks()
-            if os.getppid() != parent:  # it died before the line above
-                os._exit(1)
-
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "wb") as output:
             process = subprocess.Popen(
@@ -106,7 +107,7 @@ class ServerProcess:
                 env=dict(environment),
                 start_new_session=True,
                 pass_fds=(segments.lock,),
-                preexec_fn=die_with_parent,
+                preexec_fn=ending_with_us(signal.SIGTERM, _widen_stacks),
             )
         return cls(process, address=address, log=log, segments=segments)
 
@@ -155,7 +156,7 @@ class ServerProcess:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             pass  # what is still there is killed below
         finally:
-            with _signals_blocked():
+            with signals_blocked():
                 _kill_group(self._process)
                 self._segments.remove()
 
@@ -227,13 +228,3 @@ def _kill_group(process: subprocess.Popen[bytes], *, timeout_s: float = 5.0) -> 
         with suppress(ChildProcessError):
             os.waitpid(-process.pid, os.WNOHANG)
         time.sleep(0.01)
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Let an impatient second or third Ctrl-C wait until the block is done."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

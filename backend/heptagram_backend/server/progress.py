@@ -31,6 +31,11 @@ class Progress:
             self._stream.write(f"{line}\n")
         self._stream.flush()
 
+    def say_alone(self, text: str) -> None:
+        """Report what a child's own progress bar then follows below."""
+        self.say(text)
+        self.close()
+
     def clear(self) -> None:
         """Take the changing line away."""
         if self._terminal and self._said is not None:
