@@ -25,6 +25,7 @@ from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.ebnf import Rules, harden, longest_forced, read, shortest, write
 from heptagram_backend.errors import RequestError
 from heptagram_backend.grammar_cost import MatchingBudget, require_affordable
+from heptagram_backend.listed_values import ListedValues
 from heptagram_backend.lowering import lower
 from heptagram_backend.multiples import end_multiples
 from heptagram_backend.repeats import split_counts
@@ -269,8 +270,9 @@ def _json_rules(schema: str) -> Rules:
     Raises:
         RequestError: no finite value satisfies it.
     """
-    written = xgrammar.Grammar.from_json_schema(schema, any_whitespace=False, separators=(", ", ": "))
-    rules = split_counts(end_multiples(harden(read(str(written)))))
+    values = ListedValues(schema)
+    written = xgrammar.Grammar.from_json_schema(values.hidden, any_whitespace=False, separators=(", ", ": "))
+    rules = split_counts(end_multiples(values.shown(harden(read(str(written))))))
     _require_bounded(rules, plain_json=True)
     return rules
 

@@ -101,22 +101,8 @@ def by_llguidance(schema: Any) -> Asked:
     return asked
 
 
-class CompactObject(dict[str, Any]):
-    """An object that :func:`canonical` writes without blanks, as grammars write those of ``enum`` and ``const``."""
-
-
-class CompactArray(list[Any]):
-    """See :class:`CompactObject`."""
-
-
 def canonical(value: Any) -> str:
     """JSON with one blank behind ``,`` and ``:`` and raw characters."""
-    if isinstance(value, CompactObject | CompactArray):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{canonical(name)}: {canonical(child)}" for name, child in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(canonical, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 

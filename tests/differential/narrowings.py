@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from heptagram_backend.formats.deepseek_v4.markup import DSML
 from heptagram_backend.schema.keywords import ARRAY, NUMBER, OBJECT, STRING, identity
-from tests.differential.grammars import Asked, CompactArray, CompactObject, canonical
+from tests.differential.grammars import Asked, canonical
 from tests.differential.subschemas import rewritten, subschemas
 from tests.preprocess.oracle import valid
 
@@ -159,7 +159,7 @@ def _unmarked(schema: Any, value: Any) -> Any:
 
 
 def _listed(schema: Any, value: Any) -> Any:
-    """Values of ``enum`` and ``const`` as they are listed, and without blanks in them."""
+    """Values of ``enum`` and ``const`` as they are listed."""
     listed: dict[str, Any] = {}
     for node in subschemas(schema):
         values = [*node.get("enum", ()), *([node["const"]] if "const" in node else [])]
@@ -169,8 +169,7 @@ def _listed(schema: Any, value: Any) -> Any:
 
 def _as_listed(value: Any, listed: Mapping[str, Any]) -> Any:
     if (key := identity(value)) in listed:
-        one = listed[key]
-        return CompactObject(one) if isinstance(one, dict) else CompactArray(one) if isinstance(one, list) else one
+        return listed[key]
     if isinstance(value, list):
         return [_as_listed(item, listed) for item in value]
     return {name: _as_listed(child, listed) for name, child in value.items()} if isinstance(value, dict) else value

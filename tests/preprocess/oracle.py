@@ -25,11 +25,10 @@ class Oracle:
     def matcher(self, walked: Any) -> Grammar:
         return self._factory.matcher(ConstraintSpec("json_schema", json.dumps(walked)))
 
-    def accepts(self, walked: Any, value: Any, *, compact: bool = False) -> bool:
-        """Is ``value`` generated, as canonical JSON with raw characters, or without blanks?"""
+    def accepts(self, walked: Any, value: Any) -> bool:
+        """Is ``value`` generated, as canonical JSON with raw characters?"""
         matcher = self.matcher(walked)
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if compact else None)
-        return matcher.accept_text(text.encode()) and matcher.completed
+        return matcher.accept_text(json.dumps(value, ensure_ascii=False).encode()) and matcher.completed
 
     def sample(self, walked: Any, chance: random.Random, *, steps: int = 400) -> str | None:
         """A text of the grammar by a random walk under its mask; ``None`` when it did not end in time.

@@ -33,10 +33,10 @@ def groups() -> Iterator[tuple[str, dict[str, Any]]]:
 def why_not_generated(oracle: Oracle, schema: Any, walked: Any, value: Any) -> str:
     """Which narrowing keeps a valid value out: the first whose other spelling of it is generated."""
     for name, others in _SPELLINGS:
-        if any(_generated(oracle, walked, other) for other in others(value)):
+        if any(oracle.accepts(walked, other) for other in others(value)):
             return name
     typed = _typed(schema, value)
-    if typed is not None and any(_generated(oracle, typed, other) for _, of in _SPELLINGS for other in of(value)):
+    if typed is not None and any(oracle.accepts(typed, other) for _, of in _SPELLINGS for other in of(value)):
         return "another type than the one that its keywords speak of"
     text = json.dumps(schema)
     if '"format"' in text and isinstance(value, str):
@@ -48,10 +48,6 @@ def why_not_generated(oracle: Oracle, schema: Any, walked: Any, value: Any) -> s
     if isinstance(value, int | float) and abs(value) >= 2**62:
         return "numbers beyond 62 bits"
     return "unknown"
-
-
-def _generated(oracle: Oracle, walked: Any, value: Any) -> bool:
-    return oracle.accepts(walked, value) or oracle.accepts(walked, value, compact=True)
 
 
 def _typed(schema: Any, value: Any) -> Any | None:
@@ -100,18 +96,10 @@ def _fewer_keys(value: Any) -> Iterator[Any]:
             yield from _ordered(dict(pairs))
 
 
-def _shorter(value: Any) -> Iterator[Any]:
-    yield value
-    if isinstance(value, list):
-        yield from (value[:size] for size in range(len(value)))
-
-
 _SPELLINGS: Final[tuple[tuple[str, Callable[[Any], Iterator[Any]]], ...]] = (
-    ("a listed object or array with blanks", lambda value: iter([value])),
     ("1.0 for an integer", lambda value: _everywhere(_whole, value)),
     ("other order of properties", lambda value: _everywhere(_ordered, value)),
     ("properties that are not declared", lambda value: _everywhere(_fewer_keys, value)),
-    ("items behind `prefixItems`", lambda value: _everywhere(_shorter, value)),
 )
 
 

@@ -9,7 +9,7 @@ such keywords left to the check of the finished value. It may narrow (never wide
 - a keyword without ``type`` narrows to the type that it speaks of; ``nullable`` is no keyword, null stays out;
 - strings under a ``pattern``, ``format`` or length: no ``\\u`` escapes; of lengths beyond a few, no escapes at all;
 - bounded numbers have no exponent and at most six decimals, bounded integers at most 62 bits;
-- an integer is not written ``1.0``, an object or array in ``enum`` or ``const`` has no blanks;
+- an integer is not written ``1.0``;
 - of a ``format`` the common forms; of a ``pattern`` the characters that all engines read alike.
 
 The result is for the grammar alone: its patterns speak about JSON text, not about values; ``raw`` beside them keeps
