@@ -257,6 +257,12 @@ def test_what_is_no_json_is_text(text: str) -> None:
     assert json_text(text, ANY) == json.dumps(text)
 
 
+def test_a_key_twice_is_text_only_where_text_may_stand() -> None:
+    twice = '{"a": 1, "a": 2}'
+    assert json_text(twice, frozenset(("object",))) == twice
+    assert json_text(twice, frozenset(("object", "string"))) == json.dumps(twice)
+
+
 def test_the_types_travel_with_the_plan() -> None:
     plan = GenerationRequest((1,), OutputSpec("qwen3_xml", tools=TOOLS), "m", 5)
     assert GenerationRequest.from_json(plan.to_json(), (1,)) == plan

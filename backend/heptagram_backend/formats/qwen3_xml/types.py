@@ -69,7 +69,9 @@ def json_text(text: str, types: frozenset[str]) -> str:
     """
     if text[:1] in starts(types) and text[:1] and text == text.strip():
         try:
-            value = json.loads(text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
+            # A key that stands twice makes it text; where no text may stand it is told as it is, and found invalid.
+            pairs = _unique if "string" in types else dict
+            value = json.loads(text, object_pairs_hook=pairs, parse_constant=_finite, parse_float=_finite)
             json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair cannot be encoded
         except (ValueError, RecursionError):
             return json.dumps(text, ensure_ascii=False)
