@@ -33,13 +33,13 @@ demo: $(INSTALLED)
 install: $(INSTALLED)
 
 # The stamp comes last, so an installation that was cut short is taken up again.
-$(INSTALLED): pyproject.toml requirements-shipped.txt
+$(INSTALLED): pyproject.toml requirements-shipped.txt requirements-tests.txt
 	@test -n "$(PYTHON)" || { echo "No Python 3.11 or 3.12 found: install one, or run make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@PYTHONPATH=backend:client $(PYTHON) -m heptagram_backend.server.preflight
 	@echo "Installing into .venv with $$($(PYTHON) --version); about 2.5 GB, a few minutes the first time"
 	@$(PYTHON) -m venv .venv || { echo "python3 -m venv failed: install it (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
 	@$(PIP_INSTALL) --editable '.[dev]'
-	@$(PIP_INSTALL) --no-deps --requirement requirements-shipped.txt
+	@$(PIP_INSTALL) --no-deps --requirement requirements-shipped.txt --requirement requirements-tests.txt
 	@touch $@
 
 check: $(INSTALLED)

@@ -37,7 +37,7 @@ def test_make_targets() -> None:
 
 
 def test_make_says_which_python_is_missing(tmp_path: Path) -> None:
-    for name in ("Makefile", "pyproject.toml", "requirements-shipped.txt"):
+    for name in ("Makefile", "pyproject.toml", "requirements-shipped.txt", "requirements-tests.txt"):
         (tmp_path / name).write_bytes((PROJECT / name).read_bytes())
     done = subprocess.run(["make", "install", "PYTHON="], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0
