@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from heptagram_gateway.errors import ApiError, invalid, unsupported
+from heptagram_gateway.errors import ApiError, invalid
+from heptagram_wire.errors import UNSUPPORTED
 
 _SHOWN: Final = 64
 Check = Callable[[str, Any], None]  # (path, value); raises ApiError
@@ -102,18 +103,19 @@ def mapping(path: str, value: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """A check that passes the ``neutral`` values only, which change nothing here."""
+    """A check that passes the ``neutral`` values only, which change nothing here; others are refused with ``code``."""
 
     neutral: tuple[Any, ...]
     advice: str
+    code: str
 
     def __call__(self, path: str, value: Any) -> None:
         if not any(value == each and type(value) is type(each) for each in self.neutral):
-            raise unsupported(path, f"not supported; {self.advice}")
+            raise ApiError(400, f"not supported; {self.advice}", self.code, path)
 
 
-def only(*neutral: Any, advice: str = "leave it out") -> Check:
-    return Only(neutral, advice)
+def only(*neutral: Any, advice: str = "leave it out", code: str = UNSUPPORTED) -> Check:
+    return Only(neutral, advice, code)
 
 
 def _wrong(path: str, expected: str) -> ApiError:

@@ -70,7 +70,11 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         }
     ),
     "AnthropicError": _object(
-        {"type": _one("error"), "error": _object({"type": _TEXT, "message": _TEXT}), "request_id": _TEXT}
+        {
+            "type": _one("error"),
+            "error": _object({"type": _TEXT, "message": _TEXT, "details": _object({"error_code": _TEXT})}),
+            "request_id": _TEXT,
+        }
     ),
     "ChatCompletion": _object(
         {

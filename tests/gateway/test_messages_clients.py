@@ -61,8 +61,9 @@ def error_of(answer: httpx2.Response) -> dict[str, Any]:
     assert set(body) == {"type", "error", "request_id"}
     assert body["type"] == "error"
     assert body["request_id"] == answer.headers["x-request-id"]
-    assert set(body["error"]) == {"type", "message"}
+    assert set(body["error"]) == {"type", "message", "details"}
     error: dict[str, Any] = body["error"]
+    assert list(error.pop("details")) == ["error_code"]
     return error
 
 
@@ -111,7 +112,7 @@ def test_a_tool_loop_in_streams(front: Running, server: ScriptedServer) -> None:
 
 
 def test_the_tool_runner(client: Anthropic, server: ScriptedServer) -> None:
-    """The package's own loop."""
+    """The package's own loop. It asks for a conversation that is kept on the server, and goes on without when told."""
     loop(server)
     ran: list[str] = []
 
@@ -123,6 +124,9 @@ def test_the_tool_runner(client: Anthropic, server: ScriptedServer) -> None:
 
     runner = client.beta.messages.tool_runner(model="chat", max_tokens=99, messages=HELLO, tools=[shell])
     last = runner.until_done()
+    roles = [[message["role"] for message in request["messages"]] for _, request in server.requests]
+    assert roles == [["user"], ["user", "assistant", "tool"]]
+    assert all(request["tools"] for _, request in server.requests)
     assert ran == ["ls"]
     assert (last.content[0].type, last.stop_reason) == ("text", "end_turn")
 
@@ -186,7 +190,7 @@ def test_after_start_it_is_in_the_stream(front: Running, server: ScriptedServer)
     last = read(answer.text)[-1]
     assert last == {
         "type": "error",
-        "error": {"type": "api_error", "message": "tools[0]: no"},
+        "error": {"type": "api_error", "message": "tools[0]: no", "details": {"error_code": "invalid_output"}},
         "request_id": answer.headers["x-request-id"],
     }
     assert post(front, tools=[SHELL]).status_code == 500
@@ -233,7 +237,8 @@ def test_keys_and_limits() -> None:
             assert (large.status_code, error_of(large)["type"]) == (413, "request_too_large")
             body = {"model": "chat", "max_tokens": 9, "messages": HELLO}
             with http.stream("POST", PATH, headers=headers, json={**body, "stream": True}) as first:
-                assert next(first.iter_lines()) == "event: message_start"
+                lines = first.iter_lines()  # if nobody held it, the connection would be closed
+                assert next(lines) == "event: message_start"
                 with front.http() as other:
                     busy = other.post(PATH, headers=headers, json=body)
                 assert (busy.status_code, error_of(busy)["type"]) == (429, "rate_limit_error")

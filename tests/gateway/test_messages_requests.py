@@ -6,6 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from anthropic.types import ToolUnionParam
+from anthropic.types.beta.message_create_params import MessageCreateParamsBase as BetaParams
 from anthropic.types.message_count_tokens_params import MessageCountTokensParams
 from anthropic.types.message_create_params import MessageCreateParamsBase
 
@@ -34,6 +35,7 @@ def test_the_whole_surface_of_the_anthropic_package_is_known() -> None:
     known = {*MESSAGES.passed, *MESSAGES.checked}
     assert set(get_type_hints(MessageCreateParamsBase)) <= known
     assert set(get_type_hints(MessageCountTokensParams)) <= known
+    assert set(get_type_hints(BetaParams)) - {"betas"} <= known  # those are a header
     assert not set(MESSAGES.passed) & set(MESSAGES.checked)
 
 
@@ -256,6 +258,8 @@ def block(**fields: Any) -> list[Any]:
         ("container", "c", "container", "unsupported"),
         ("context_management", {"edits": [{}]}, "context_management", "unsupported"),
         ("mcp_servers", [{}], "mcp_servers", "unsupported"),
+        ("thread", {"type": "create"}, "thread", "thread_unsupported_request"),
+        ("compaction", {"type": "auto"}, "compaction", "unsupported"),
         ("speed", "fast", "speed", "unsupported"),
     ],
 )

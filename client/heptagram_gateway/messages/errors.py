@@ -20,13 +20,10 @@ _TYPES: Final[Mapping[int, str]] = {
 
 
 def anthropic_error(error: ApiError) -> dict[str, Any]:
-    """The body of an error, or an ``error`` event of a stream. The field at fault stands at the message's begin."""
+    """The body of an error, or an ``error`` event of a stream. The field at fault begins the message."""
     message = error.message if error.param is None else f"{error.param}: {error.message}"
-    return {
-        "type": "error",
-        "error": {"type": _type(error), "message": message},
-        "request_id": request_id.get(),
-    }
+    told = {"type": _type(error), "message": message, "details": {"error_code": error.code}}
+    return {"type": "error", "error": told, "request_id": request_id.get()}
 
 
 def _type(error: ApiError) -> str:

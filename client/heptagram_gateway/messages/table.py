@@ -9,7 +9,7 @@ from heptagram_gateway.fields import Check, Each, Shape, Table, flag, mapping, o
 
 # Chat's fields that the reference of this API lacks and that are taken all the same, under the same names.
 EXTRAS: Final = (
-    *("seed", "frequency_penalty", "presence_penalty", "min_p", "repetition_penalty"),
+    *("seed", "logit_bias", "frequency_penalty", "presence_penalty", "min_p", "repetition_penalty"),
     *("ignore_eos", "stop_token_ids", "chat_template_kwargs", "priority", "heptagram"),
 )
 # Those that go to the engine as they are.
@@ -40,6 +40,9 @@ PASSED: Final[Shape] = {
     "output_config": {"effort": None, "format": dict.fromkeys(("type", "schema"))},
 }
 
+# It tells Anthropic's clients to go on without a conversation that is kept on the server; else they would not.
+_NO_THREAD: Final = "thread_unsupported_request"
+
 _CHECKED: Final[Mapping[str, Check]] = {
     "model": text,
     "stream": flag,
@@ -51,6 +54,10 @@ _CHECKED: Final[Mapping[str, Check]] = {
     "workspace_id": text,
     "inference_geo": only(),
     "container": only(),
+    "thread": only(advice="send the whole conversation, without it", code=_NO_THREAD),
+    "compaction": only(advice="leave earlier messages out yourself"),
+    "billing_policy": only({"type": "billing_policy", "bill_to": "self"}),
+    "fallback_credit_token": only(),
     "diagnostics": only(),
     "context_management": only({}, {"edits": []}, advice="nothing is taken out of a conversation here; leave it out"),
     "mcp_servers": only([], advice="no tools are run here; declare functions and run them yourself"),

@@ -10,7 +10,7 @@ from heptagram_gateway.fields import Check, Each, Shape, Table, flag, mapping, n
 
 # Chat's fields that the reference of this API lacks and that are taken all the same, under the same names.
 EXTRAS: Final = (
-    *("seed", "stop", "frequency_penalty", "presence_penalty"),
+    *("seed", "stop", "logit_bias", "frequency_penalty", "presence_penalty"),
     *("top_k", "min_p", "repetition_penalty", "ignore_eos", "stop_token_ids"),
     *("chat_template_kwargs", "priority", "heptagram"),
 )
