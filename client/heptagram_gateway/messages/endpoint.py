@@ -45,8 +45,11 @@ class Messages:
 
 
 class CountTokens:
-    """An ASGI application of one path. The engine counts: the request is begun, and left as soon as it says how long
-    its prompt is. So it needs a place, and what would be refused is refused here too."""
+    """An ASGI application of one path. The engine counts: the request runs for one token. So it needs a place, what
+    would be refused is refused here too, and the prompt is in the prefix cache when the request itself comes.
+
+    subtle: it is not left at ``start``, for tritonserver (2.51) may hold a model whose last response meets a cancel.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -60,9 +63,10 @@ class CountTokens:
             target = await services.models.find_chat(asked.model)
             record.model = target.id
             with asked.places.told():
-                count = await until_gone(receive, self._count(asked, target))
+                count = await until_gone(receive, self._count(asked, target, record))
             await send_json(send, 200, {"input_tokens": count})
 
-    async def _count(self, asked: MessagesAsked, target: Target) -> int:
+    async def _count(self, asked: MessagesAsked, target: Target, record: Record) -> int:
         async with self._services.engine.run(asked.request, target) as generation:
+            await collect(generation, record)
             return generation.start.prompt_tokens

@@ -43,7 +43,7 @@ def read_messages(body: Mapping[str, Any]) -> MessagesAsked:
 
 
 def read_counted(body: Mapping[str, Any]) -> MessagesAsked:
-    """Read the body of ``count_tokens``, which needs no ``max_tokens``: nothing is made."""
+    """Read the body of ``count_tokens``, which needs no ``max_tokens``: one token is made."""
     fields = sort_fields({**body, "max_tokens": 1}, MESSAGES)
     return _asked(fields, body)
 
