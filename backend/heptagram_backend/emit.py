@@ -98,7 +98,9 @@ class Emitter:
             InvalidOutputError: the answer ended by itself and does not validate; as in :meth:`push`.
         """
         if not self._stops.hit:
-            self._read(self._parser.feed(self.detokenizer.flush()))
+            half = self.detokenizer.flush()
+            if reason == "stop":  # where the text was cut, half a character may be one of the markup: it is no text
+                self._read(self._parser.feed(half))
             self._read(self._parser.flush(reason))
             self._text(self._stops.flush())
         untold = self._pending_ids or self._pending_logprobs

@@ -108,7 +108,7 @@ class JsonCallReader:
             self._expect = "next"
             if self._key == "name":
                 self._name = json.loads(self._scanned)
-                if _LONE_SURROGATE.search(self._name or "") or not self._is_known(self._name):
+                if not self._name or _LONE_SURROGATE.search(self._name) or not self._is_known(self._name):
                     self.state = "failed"
                 else:
                     self._give("", pieces)
