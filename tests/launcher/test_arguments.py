@@ -15,6 +15,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     options = parse_arguments([])
     assert options.address == Address(host="127.0.0.1", grpc_port=8001, http_port=8000, metrics_port=8002)
     assert (options.model, options.model_repository, options.openai_port, options.demo) == (None, None, 9000, False)
+    assert options.access_log == "off"
     assert not options.overrides
 
 

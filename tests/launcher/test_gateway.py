@@ -36,7 +36,7 @@ class Program(GatewayOptions):
 
 def program(folder: Path, code: str) -> Program:
     [port] = free_ports(1)
-    return Program(ADDRESS, port, None, folder / "gateway.log", code)
+    return Program(ADDRESS, port, None, folder / "gateway.log", code=code)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -49,18 +49,19 @@ def wait_for(condition: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])
 def test_the_gateway_understands_how_it_is_called(host: str, tmp_path: Path) -> None:
     address = Address(host=host, grpc_port=8001, http_port=8000, metrics_port=8002)
-    options = options_for(address, 9000, "org/model-1.5", tmp_path / "log")
+    options = options_for(address, 9000, served="org/model-1.5", log=tmp_path / "log", access_log="requests.jsonl")
     command = options.command()
     config = read_config(command[command.index("gateway") + 1 :], {})
     assert (config.host, config.port, config.triton.netloc) == (host, 9000, address.grpc_url)
     assert config.served[0].id == "org/model-1.5"
+    assert config.access_log == "requests.jsonl"
     assert config.triton_metrics == address.metrics_url
     assert options.netloc == ("127.0.0.1:9000" if "." in host else "[::1]:9000")
 
 
 @pytest.mark.parametrize("name", ["a b", "a=b", "a@1", "-a", "", "ü", "x" * 129, "a\n"])
 def test_a_name_that_is_no_model_id_gives_no_alias(name: str, tmp_path: Path) -> None:
-    assert options_for(ADDRESS, 9000, name, tmp_path / "log").served is None
+    assert options_for(ADDRESS, 9000, served=name, log=tmp_path / "log").served is None
 
 
 @pytest.mark.parametrize("name", ["m", "SmolLM2-135M-Instruct", "org/model:v1", "x" * 128])

@@ -37,6 +37,7 @@ class ServeOptions:
     overrides: Overrides
     address: Address
     openai_port: int | None
+    access_log: str
     demo: bool
 
 
@@ -61,6 +62,7 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
         overrides=overrides,
         address=Address(values.host, ports["grpc"], ports["http"], ports["metrics"]),
         openai_port=ports["openai"] or None,
+        access_log=values.openai_access_log,
         demo=values.demo,
     )
 
@@ -90,6 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, port in _PORTS.items():
         about = f"{_PORT_HELP.get(name, '')}default: {port}, or a free one for --demo"
         where.add_argument(f"--{name}-port", type=int, metavar="PORT", help=about)
+    where.add_argument(
+        "--openai-access-log", default="off", metavar="FILE", help="requests of the gateway as JSON lines; default: off"
+    )
     parser.add_argument("--demo", action="store_true", help="run `heptagram demo` when ready, then stop")
     return parser
 

@@ -68,7 +68,7 @@ def serve(options: ServeOptions) -> int:
         try:
             progress.say("loading models")
             server.wait_ready(prepared.models, on_line=lambda line: _follow(progress, line))
-            gateway = _gateway(prepared, server.address)
+            gateway = _gateway(prepared, options)
             gateway.wait_ready()
             progress.say("ready")
             progress.close()
@@ -89,11 +89,17 @@ def _stop(gateway: Front, server: ServerProcess) -> None:
         server.stop(timeout_s=0.0)
 
 
-def _gateway(prepared: Prepared, address: Address) -> Front:
+def _gateway(prepared: Prepared, options: ServeOptions) -> Front:
     if prepared.openai_port is None:
         return NoGateway()
-    options = options_for(address, prepared.openai_port, prepared.served, new_log("gateway"))
-    return Gateway(options, report=_alarm)
+    asked = options_for(
+        options.address,
+        prepared.openai_port,
+        served=prepared.served,
+        log=new_log("gateway"),
+        access_log=options.access_log,
+    )
+    return Gateway(asked, report=_alarm)
 
 
 def _follow(progress: Progress, line: str) -> None:

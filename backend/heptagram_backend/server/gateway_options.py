@@ -19,12 +19,16 @@ _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+).*;.*\bextra == ['\"]gateway
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions:
-    """It listens beside ``triton``, whose models are known by the further id ``served``."""
+    """It listens beside ``triton``, whose models are known by the further id ``served``.
+
+    ``log`` takes what it says; ``access_log`` is a file that takes a line for each request, or ``off``.
+    """
 
     triton: Address
     port: int
     served: str | None
     log: Path
+    access_log: str = "off"
 
     @property
     def netloc(self) -> str:
@@ -36,14 +40,17 @@ class GatewayOptions:
         # -P: this folder's files are not modules.
         program = [sys.executable, "-P", "-m", "heptagram_client.main", "gateway"]
         where = [f"--host={triton.host}", f"--port={self.port}", f"--triton={triton.grpc_url}"]
+        about = [f"--triton-metrics={triton.metrics_url}", f"--drain={DRAIN_S}", f"--access-log={self.access_log}"]
         alias = [f"--served-model-name={self.served}"] if self.served else []
-        return [*program, *where, f"--triton-metrics={triton.metrics_url}", f"--drain={DRAIN_S}", *alias]
+        return [*program, *where, *about, *alias]
 
 
-def options_for(triton: Address, port: int, served: str | None, log: Path) -> GatewayOptions:
+def options_for(
+    triton: Address, port: int, *, served: str | None, log: Path, access_log: str = "off"
+) -> GatewayOptions:
     """A name that cannot be a model id gives no alias."""
     alias = served if served and MODEL_ID.fullmatch(served) else None
-    return GatewayOptions(triton, port, alias, log)
+    return GatewayOptions(triton, port, alias, log, access_log)
 
 
 def missing_package() -> str | None:
