@@ -153,10 +153,10 @@ def test_a_streamed_message_ends_as_the_whole_one(claude: Anthropic) -> None:
     whole = claude.messages.create(**fields, tool_choice=choice)
     with claude.messages.stream(**fields, tool_choice=choice) as stream:
         final = stream.get_final_message()
-    calls = [[block.input for block in message.content if block.type == "tool_use"] for message in (whole, final)]
-    assert calls[0]
-    assert calls[0] == calls[1]
-    valid(calls[0][0])
+    first = [block.input for block in whole.content if block.type == "tool_use"]
+    assert first
+    assert [block.input for block in final.content if block.type == "tool_use"] == first
+    valid(first[0])
     assert (final.stop_reason, final.usage.output_tokens) == (whole.stop_reason, whole.usage.output_tokens)
 
 
