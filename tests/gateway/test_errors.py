@@ -151,7 +151,7 @@ def test_after_start_nothing_is_tried_again(front: Running) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("POST", "/", 405),
         ("GET", "/v1/chat/completions", 405),
         ("PUT", "/v1/chat/completions", 405),
         ("OPTIONS", "/v1/chat/completions", 405),
