@@ -1,13 +1,14 @@
 """The engine: one thread that owns model, scheduler and every sequence.
 
-Its turn is a numbered list: take in what callers said, end what is cancelled or late, attach grammars, admit, write
-one prompt chunk, run one K7 step, ping the silent. Callers only put notes into the inbox, so sinks, matchers and
-slots are touched by one thread.
+Its turn is a numbered list: take in what callers said, end what is cancelled or late, attach grammars, ask the
+scheduler what to compute, compute it, ping the silent. Callers only put notes into the inbox, so sinks, matchers,
+slots and blocks are touched by one thread.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -20,8 +21,8 @@ from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.engine_api import EngineSnapshot, Sink
 from heptagram_backend.errors import EngineError, HeptagramError, OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import GenerationRequest
-from heptagram_backend.scheduler import Scheduler
-from heptagram_backend.sequence import Sequence, State
+from heptagram_backend.scheduler import Scheduler, Turn
+from heptagram_backend.sequence import Sequence
 from heptagram_backend.stats import EngineStats
 from heptagram_backend.step import K7Step, Outcome
 from heptagram_backend.targets.base import Target
@@ -37,18 +38,22 @@ _log = logging.getLogger(__name__)
 
 class Life(Enum):
     OPEN = auto()
-    DRAINING = auto()  # what was taken in is finished, nothing new is
+    DRAINING = auto()  # what was taken in is finished within a bound, nothing new is
     CLOSED = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What this version takes. ``vocabulary`` is the tokenizer's hash, which a plan must have been encoded with."""
+    """What this version takes. ``vocabulary`` is the tokenizer's hash, which a plan must have been encoded with.
+
+    ``max_drain_ms`` bounds :meth:`K7Engine.close`; what still runs then is cancelled.
+    """
 
     version: str
-    max_queue: int
+    max_queue_size: int
     max_deadline_ms: int
     vocabulary: str
+    max_drain_ms: int = 120_000
 
 
 class K7Engine:
@@ -77,6 +82,7 @@ class K7Engine:
         self._wake = wake
         self._lock = threading.Lock()
         self._life = Life.OPEN
+        self._drained_by = math.inf
         self._inbox: deque[Sequence] = deque()
         self._live: dict[str, Sequence] = {}
         self._stats = EngineStats()
@@ -94,9 +100,8 @@ class K7Engine:
         with self._lock:
             if self._life is not Life.OPEN:
                 raise OverloadedError("this version is shutting down; send the request again", code=codes.DRAINING)
-            room = self._scheduler.slots.total + self._limits.max_queue
-            if len(self._live) >= room:
-                raise OverloadedError(f"all {room} places are taken; try again later")
+            if len(self._live) >= self._scheduler.slots.total + self._limits.max_queue_size:
+                raise OverloadedError(self._full())
             self._live[sequence.id] = sequence
             self._inbox.append(sequence)
         self._wake.set()
@@ -134,6 +139,7 @@ class K7Engine:
         with self._lock:
             if self._life is Life.OPEN:
                 self._life = Life.DRAINING
+                self._drained_by = time.monotonic() + self._limits.max_drain_ms / 1000
         self._wake.set()
         self._thread.join()
         self._grammars.close()
@@ -159,6 +165,21 @@ class K7Engine:
                 code=codes.CONTEXT_LENGTH,
                 param="max_tokens",
             )
+        if not self._scheduler.can_ever_fit(total):
+            pool = self._scheduler.pool
+            raise RequestError(
+                f"{len(request.prompt_ids)} prompt tokens and max_tokens {request.max_tokens} do not fit the cache of "
+                f"{pool.total} blocks of {pool.block_size} tokens; shorten the prompt or lower max_tokens",
+                code=codes.CONTEXT_LENGTH,
+                param="max_tokens",
+            )
+
+    def _full(self) -> str:
+        running = self._scheduler.running
+        return (
+            f"{running} requests run and {len(self._live) - running} wait, which is what {self._scheduler.slots.total} "
+            f"slots and max_queue_size {self._limits.max_queue_size} hold; try again later"
+        )
 
     # --- the engine thread ---
 
@@ -183,12 +204,14 @@ class K7Engine:
         self._take_in()
         self._end_cancelled_and_late()
         self._attach_grammars()
-        for sequence in self._scheduler.admit():
-            sequence.stats.admitted = time.monotonic()
-        busy = self._prefill()
-        busy = self._decode() or busy
+        turn = self._scheduler.schedule()
+        if turn:
+            self._compute(turn)
+        stalled = self._scheduler.stalled(turn)
+        if stalled is not None:
+            self._fail(stalled, self._no_room())
         self._ping()
-        return busy
+        return bool(turn)
 
     def _fail_all(self) -> None:
         for sequence in self._scheduler:
@@ -208,7 +231,7 @@ class K7Engine:
     def _end_cancelled_and_late(self) -> None:
         now = time.monotonic()
         for sequence in self._scheduler:
-            if sequence.cancelled:
+            if sequence.cancelled or now >= self._drained_by:
                 self._finish(sequence, "cancelled")
             elif now >= self._deadline(sequence):
                 self._finish(sequence, "deadline")
@@ -235,42 +258,37 @@ class K7Engine:
             if not sequence.started and sequence.pending_grammar is None:
                 self._send(sequence, [self._start(sequence)])
 
-    def _prefill(self) -> bool:
-        sequence = self._scheduler.next_prefill()
-        if sequence is None:
-            return False
-        assert sequence.slot is not None
-        size = min(self._target.prefill_chunk, sequence.prefill_left)
-        if size:
-            chunk = sequence.tokens[sequence.cached : sequence.cached + size]
-            try:
-                self._target.prefill(slot=sequence.slot, start=sequence.cached, token_ids=chunk)
-            except Exception as error:  # whatever the model raises ends this request, not the engine
-                _log.exception("prefill of %s", sequence.id)
-                self._fail(sequence, EngineError(f"the prompt could not be processed ({type(error).__name__})"))
-                return True
-            sequence.cached += size
-        if not sequence.prefill_left:
-            sequence.move(State.DECODING)
-        return True
+    def _compute(self, turn: Turn) -> None:
+        """Run ``turn``. A fault of what is shared, the forward above all, is narrowed to its request: each runs alone.
 
-    def _decode(self) -> bool:
-        sequences = self._scheduler.decodable()
-        if not sequences:
-            return False
+        Nothing was committed when a step raises, and cache rows are the same when they are written again.
+        """
         now = time.monotonic()
-        for sequence in sequences:
+        for sequence in turn.decode:
             sequence.stats.first_step = sequence.stats.first_step or now
         try:
-            outcomes = self._step.run(sequences)
-        except Exception as error:  # a fault of the forward itself hits all that shared it, and nobody else
-            _log.exception("K7 step of %d sequences", len(sequences))
-            fault = EngineError(f"the step failed ({type(error).__name__})")
-            outcomes = [Outcome(sequence, error=fault) for sequence in sequences]
-        self._stats.steps += 1
+            outcomes = self._step.run(turn.decode, turn.chunks)
+        except Exception as error:
+            _log.exception("a turn of %d steps and %d chunks", len(turn.decode), len(turn.chunks))
+            if len(turn) > 1:
+                for part in turn.apart():
+                    self._compute(part)
+                return
+            fault = EngineError(f"this request could not be computed ({type(error).__name__})")
+            outcomes = [Outcome(sequence, error=fault) for sequence in turn.sequences]
+        else:
+            for chunk in turn.chunks:
+                self._scheduler.advance(chunk)
+        self._stats.steps += bool(turn.decode)
         for outcome in outcomes:
             self._settle(outcome)
-        return True
+
+    def _no_room(self) -> OverloadedError:
+        pool = self._scheduler.pool
+        return OverloadedError(
+            f"nothing can go on with the {pool.free + pool.cached} of {pool.total} cache blocks that are available, so "
+            "this request was given up; send it again"
+        )
 
     def _settle(self, outcome: Outcome) -> None:
         sequence = outcome.sequence
@@ -303,7 +321,7 @@ class K7Engine:
         self._send(sequence, [*self._missing_start(sequence), *sequence.emitter.take(), last], final=True)
 
     def _fail(self, sequence: Sequence, error: HeptagramError) -> None:
-        self._forget(sequence)
+        self._forget(sequence, sound=False)
         self._stats.failed += 1
         self._stats.invalid_outputs += isinstance(error, InvalidOutputError)
         if not sequence.started:
@@ -313,8 +331,8 @@ class K7Engine:
         failure = Failure(code=wire.code, message=wire.message, param=wire.param)
         self._send(sequence, [*sequence.emitter.take(), failure], final=True)
 
-    def _forget(self, sequence: Sequence) -> None:
-        self._scheduler.remove(sequence)
+    def _forget(self, sequence: Sequence, *, sound: bool = True) -> None:
+        self._scheduler.remove(sequence, sound=sound)
         with self._lock:
             del self._live[sequence.id]
         self._stats.generated_tokens += sequence.stats.generated

@@ -15,6 +15,17 @@ from heptagram_backend.limits import Limits
 FILE_NAME = "release.yaml"
 
 
+_AT_LEAST_ONE = (
+    "threads",
+    "max_model_len",
+    "max_num_seqs",
+    "max_queue_size",
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "max_deadline_ms",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Options of the ``k7`` engine; the names are the flags of ``heptagram serve``."""
@@ -25,14 +36,16 @@ class EngineOptions:
     threads: int = 1
     max_model_len: int = 4096
     max_num_seqs: int = 8
-    max_queue: int = 64
+    max_queue_size: int = 64
+    max_num_batched_tokens: int = 128
+    long_prefill_token_threshold: int = 64
     num_speculative_tokens: int = 7
     drafts: str = "auto"
     max_deadline_ms: int = 600_000
     mask_pool_rows: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("threads", "max_model_len", "max_num_seqs", "max_queue", "max_deadline_ms"):
+        for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise ReleaseError(f"engine.{name}: must be at least 1")
         if not 0 <= self.num_speculative_tokens <= 7:

@@ -1,101 +1,283 @@
-"""Who runs: a queue in order of arrival, and the cache slots. Bookkeeping only, no torch."""
+"""Who computes in a turn, and with which blocks. Bookkeeping only, no torch.
+
+Rank is priority, then arrival. Running sequences come first: each gets the blocks of its next step, and where there are
+none left the one of the lowest rank is preempted: it gives up its blocks, and writes prompt and output again when its
+turn comes. So the first of all can always go on. What is left admits waiting sequences, each with blocks for all that
+it has; one that does not fit is overtaken, but not for ever.
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
 
+from heptagram_backend.blocks import BlockPool, extend_keys
+from heptagram_backend.plan import ROWS
 from heptagram_backend.sequence import Sequence, State
+from heptagram_backend.slots import SlotTable
+
+PATIENCE = 8
+"""How many later sequences may overtake a waiting one that does not fit yet."""
 
 
-class SlotTable:
-    """Owner of the cache slots."""
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one forward holds, in rows. Chunks of a prompt begin at multiples of ``unit`` and have at most ``chunk``.
 
-    def __init__(self, count: int) -> None:
-        self._free = list(range(count - 1, -1, -1))
-        self._held: set[int] = set()
-        self.total = count
+    While others compute too, a prompt gets at most ``long_prefill_token_threshold`` rows, so that they hardly wait.
+    """
+
+    max_num_batched_tokens: int
+    long_prefill_token_threshold: int
+    chunk: int
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next ``count`` tokens of a sequence that are not in the cache yet."""
+
+    sequence: Sequence
+    count: int
 
     @property
-    def used(self) -> int:
-        return len(self._held)
+    def tokens(self) -> list[int]:
+        start = self.sequence.cached
+        return self.sequence.tokens[start : start + self.count]
 
-    def can_allocate(self) -> bool:
-        return bool(self._free)
 
-    def allocate(self) -> int:
-        slot = self._free.pop()
-        self._held.add(slot)
-        return slot
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is computed together: K7 steps and parts of prompts."""
 
-    def free(self, slot: int) -> None:
-        self._held.remove(slot)
-        self._free.append(slot)
+    decode: tuple[Sequence, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
 
-    def check(self) -> None:
-        """Free and held slots are disjoint and together all there are."""
-        assert len(self._free) + len(self._held) == self.total
-        assert self._held.isdisjoint(self._free)
+    def __len__(self) -> int:
+        return len(self.decode) + len(self.chunks)
+
+    @property
+    def sequences(self) -> tuple[Sequence, ...]:
+        return self.decode + tuple(chunk.sequence for chunk in self.chunks)
+
+    def apart(self) -> list[Turn]:
+        """The same, each sequence alone."""
+        steps = [Turn(decode=(sequence,)) for sequence in self.decode]
+        return steps + [Turn(chunks=(chunk,)) for chunk in self.chunks]
 
 
 class Scheduler:
-    """First come, first served. A sequence is in the queue, in a slot, or done; never in two places."""
+    """A sequence is waiting, running or done; never in two places.
 
-    def __init__(self, *, slots: int) -> None:
+    ``caching`` shares the blocks of equal prefixes; with ``decoded`` also blocks that steps wrote, not prompts.
+    """
+
+    def __init__(
+        self, *, slots: int, pool: BlockPool, budget: Budget, caching: bool = False, decoded: bool = False
+    ) -> None:
         self.slots = SlotTable(slots)
-        self._queue: deque[Sequence] = deque()
+        self.pool = pool
+        self.preemptions = 0
+        self.prefix_hit_tokens = 0
+        self._budget = budget
+        self._caching = caching
+        self._decoded = decoded
+        self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
+        self._arrivals = count()
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return len(self._waiting)
 
     @property
     def running(self) -> int:
         return len(self._running)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Every live sequence, oldest first within each place."""
-        return iter((*self._running, *self._queue))
+        """Every live sequence, by rank within each place."""
+        return iter((*self._running, *self._waiting))
+
+    def can_ever_fit(self, tokens: int) -> bool:
+        """A sequence of ``tokens`` in all fits the pool when it has it for itself."""
+        return self._blocks_for(tokens) <= self.pool.total
 
     def add(self, sequence: Sequence) -> None:
-        """Put a sequence at the end of the queue; how many there may be is the engine's to say."""
-        self._queue.append(sequence)
+        """Let a new sequence wait; how many may is the engine's to say."""
+        sequence.rank = (sequence.request.priority, next(self._arrivals))
+        insort(self._waiting, sequence, key=_rank)
 
-    def admit(self) -> list[Sequence]:
-        """Give free slots to the oldest waiting sequences."""
-        admitted = []
-        while self._queue and self.slots.can_allocate():
-            sequence = self._queue.popleft()
-            sequence.slot = self.slots.allocate()
-            sequence.move(State.PREFILLING)
-            self._running.append(sequence)
-            admitted.append(sequence)
-        return admitted
+    def schedule(self) -> Turn:
+        """What to compute now. Sequences are admitted and preempted on the way."""
+        before = self.preemptions
+        decode = [sequence for sequence in [*self._running] if sequence.can_decode and self._grow(sequence)]
+        if self.preemptions == before:  # what was just taken away is not given out again
+            decode += [sequence for sequence in self._admit() if sequence.can_decode]
+        return Turn(tuple(decode), tuple(self._chunks(len(decode))))
 
-    def next_prefill(self) -> Sequence | None:
-        """The oldest sequence whose prompt is not in the cache yet."""
-        return next((sequence for sequence in self._running if sequence.state is State.PREFILLING), None)
+    def stalled(self, turn: Turn) -> Sequence | None:
+        """Whom to give up because nothing can go on: the last of those who hold blocks, or of all.
 
-    def decodable(self) -> list[Sequence]:
-        return [sequence for sequence in self._running if sequence.can_decode]
+        Cannot be while every block is accounted for and requests that can never fit are refused; it is what keeps a
+        fault of ours from being a silence.
+        """
+        if turn or any(sequence.pending_grammar for sequence in self._running):
+            return None
+        return max(self._running or self._waiting, key=_rank, default=None)
 
-    def remove(self, sequence: Sequence) -> None:
-        """Take a live sequence out of wherever it is and free its slot and matcher. Exactly once for each."""
+    def advance(self, chunk: Chunk) -> None:
+        """``chunk`` is in the cache."""
+        sequence = chunk.sequence
+        sequence.cached += chunk.count
+        sequence.prefilled = sequence.cached
+        self._publish(sequence)
+        if not sequence.prefill_left:
+            sequence.move(State.DECODING)
+
+    def remove(self, sequence: Sequence, *, sound: bool = True) -> None:
+        """Take a live sequence out of wherever it is and free its slot, blocks and matcher. Exactly once for each.
+
+        What it leaves in the cache serves others only if it is ``sound``.
+        """
         if sequence.state is State.QUEUED:
-            self._queue.remove(sequence)
+            self._waiting.remove(sequence)
         else:
-            self._running.remove(sequence)
+            self._vacate(sequence, sound=sound)
         sequence.move(State.DONE)
-        if sequence.slot is not None:
-            slot, sequence.slot = sequence.slot, None
-            self.slots.free(slot)
         sequence.release_grammar()
 
     def check(self) -> None:
-        """Integrity: every running sequence holds one slot of its own, no waiting one does."""
+        """Integrity: every running sequence holds a slot of its own and its blocks; a waiting one holds nothing."""
         self.slots.check()
+        self.pool.check()
         held = [sequence.slot for sequence in self._running]
         assert None not in held
         assert len(set(held)) == len(held) == self.slots.used
-        assert all(sequence.slot is None and sequence.state is State.QUEUED for sequence in self._queue)
+        assert all(sequence.slot is None and sequence.state is State.QUEUED for sequence in self._waiting)
+        assert not any(sequence.blocks for sequence in self._waiting)
+        assert len({block for sequence in self._running for block in sequence.blocks}) == self.pool.held
+        assert self._running == sorted(self._running, key=_rank)
+        assert self._waiting == sorted(self._waiting, key=_rank)
+
+    # --- blocks ---
+
+    def _blocks_for(self, tokens: int) -> int:
+        # The step whose anchor is the last token writes eight rows from it on.
+        return self.pool.blocks_for(tokens - 1 + ROWS)
+
+    def _grow(self, sequence: Sequence) -> bool:
+        """Give a running sequence the blocks of its next step; False if it must wait for those before it."""
+        if sequence.state is State.QUEUED:  # preempted by one before it
+            return False
+        need = self._blocks_for(len(sequence.tokens)) - len(sequence.blocks)
+        if need <= 0:
+            return True
+        while not self.pool.can_allocate(need):
+            last = self._running[-1]
+            if last is sequence:
+                return False
+            self._preempt(last)
+        sequence.blocks += self.pool.allocate(need, after=sequence.blocks[-1])
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.preemptions += 1
+        sequence.stats.preemptions += 1
+        self._vacate(sequence, sound=True)
+        sequence.move(State.QUEUED)
+        insort(self._waiting, sequence, key=_rank)
+
+    def _vacate(self, sequence: Sequence, *, sound: bool) -> None:
+        """Out of the running, without slot, blocks and rows."""
+        assert sequence.slot is not None
+        if sound:
+            self._publish(sequence)
+        self._running.remove(sequence)
+        self.pool.release(sequence.blocks)
+        self.slots.free(sequence.slot)
+        sequence.slot = None
+        sequence.blocks = []
+        sequence.cached = sequence.prefilled = 0
+
+    def _publish(self, sequence: Sequence) -> None:
+        """Offer complete blocks to others; rows of rejected drafts are never among them."""
+        if not self._caching:
+            return
+        rows = sequence.cached if self._decoded else sequence.prefilled
+        complete = rows // self.pool.block_size
+        self._name(sequence, complete)
+        for block, key in zip(sequence.blocks[:complete], sequence.block_keys, strict=False):
+            self.pool.publish(block, key)
+
+    def _name(self, sequence: Sequence, blocks: int) -> None:
+        extend_keys(sequence.block_keys, sequence.tokens, block_size=self.pool.block_size, count=blocks)
+
+    # --- admission ---
+
+    def _admit(self) -> list[Sequence]:
+        """Start whoever may, by rank. Who finds all of its prompt in the cache can decode at once."""
+        admitted: list[Sequence] = []
+        overtaken: list[Sequence] = []
+        for sequence in [*self._waiting]:
+            if not self.slots.can_allocate() or any(one.overtaken >= PATIENCE for one in overtaken):
+                break
+            shared = self._shared(sequence)
+            need = self._blocks_for(len(sequence.tokens)) - len(shared)
+            # One block more for each that runs, or the newcomer would soon be preempted by their growth.
+            if not self.pool.can_allocate(need + len(self._running), beside=shared) and self._running:
+                overtaken.append(sequence)
+            elif self.pool.can_allocate(need, beside=shared):
+                self._start(sequence, shared, need)
+                admitted.append(sequence)
+                for one in overtaken:
+                    one.overtaken += 1
+        return admitted
+
+    def _shared(self, sequence: Sequence) -> list[int]:
+        """Blocks of others that hold the beginning of ``sequence``; the last token is never among them."""
+        if not self._caching:
+            return []
+        complete = (len(sequence.tokens) - 1) // self.pool.block_size
+        self._name(sequence, complete)
+        return self.pool.match(sequence.block_keys[:complete])
+
+    def _start(self, sequence: Sequence, shared: list[int], need: int) -> None:
+        self.pool.hold(shared)
+        after = shared[-1] if shared else None
+        sequence.blocks = shared + self.pool.allocate(need, after=after)
+        sequence.slot = self.slots.allocate()
+        sequence.cached = sequence.prefilled = len(shared) * self.pool.block_size
+        self.prefix_hit_tokens += sequence.cached
+        self._waiting.remove(sequence)
+        insort(self._running, sequence, key=_rank)
+        sequence.move(State.PREFILLING)
+        sequence.stats.admit()
+        if not sequence.prefill_left:
+            sequence.move(State.DECODING)
+
+    # --- prompts ---
+
+    def _chunks(self, decoding: int) -> Iterator[Chunk]:
+        """Share what the steps leave of the budget. Each turn writes some of a prompt, if there is one."""
+        prefilling = [sequence for sequence in self._running if sequence.state is State.PREFILLING]
+        room = self._budget.max_num_batched_tokens - ROWS * decoding
+        limit = self._budget.chunk
+        if decoding or len(prefilling) > 1:
+            limit = min(limit, self._budget.long_prefill_token_threshold)
+        for place, sequence in enumerate(prefilling):
+            size = self._cut(sequence.prefill_left, min(limit, room)) or (0 if place else self._least(sequence))
+            if size:
+                room -= size
+                yield Chunk(sequence, size)
+
+    def _cut(self, left: int, room: int) -> int:
+        return left if left <= room else max(0, room // self._budget.unit * self._budget.unit)
+
+    def _least(self, sequence: Sequence) -> int:
+        return min(sequence.prefill_left, self._budget.unit)
+
+
+def _rank(sequence: Sequence) -> tuple[int, int]:
+    return sequence.rank

@@ -18,16 +18,18 @@ from heptagram_backend.trigger import TriggerWatch
 
 
 class State(Enum):
-    QUEUED = auto()  # no cache slot yet
-    PREFILLING = auto()  # the prompt is being written into the slot
+    QUEUED = auto()  # holds neither slot nor blocks: new, or preempted
+    PREFILLING = auto()  # what is known of the sequence is being written into its blocks
     DECODING = auto()  # K7 steps
-    DONE = auto()  # slot freed, matcher closed, FINAL sent
+    DONE = auto()  # slot and blocks freed, matcher closed, FINAL sent
 
 
 _MOVES: frozenset[tuple[State, State]] = frozenset(
     {
         (State.QUEUED, State.PREFILLING),
         (State.PREFILLING, State.DECODING),
+        (State.PREFILLING, State.QUEUED),
+        (State.DECODING, State.QUEUED),
         (State.QUEUED, State.DONE),
         (State.PREFILLING, State.DONE),
         (State.DECODING, State.DONE),
@@ -37,7 +39,11 @@ _MOVES: frozenset[tuple[State, State]] = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Tokens ``0 .. len(tokens) - 1``; the last one is the anchor of the next step and not in the cache yet."""
+    """Tokens ``0 .. len(tokens) - 1``; the last one is the anchor of the next step and not in the cache yet.
+
+    ``cached`` rows of ``blocks`` hold tokens that will stay, the first ``prefilled`` of them written as a prompt.
+    Tokens, matcher, drafter and emitter know nothing of the cache, so they outlive a preemption as they are.
+    """
 
     id: str
     request: GenerationRequest
@@ -50,9 +56,14 @@ class Sequence:
     watch: TriggerWatch | None = None  # while text is free and a call may open
     arrived: float = field(default_factory=time.monotonic)
     state: State = State.QUEUED
+    rank: tuple[int, int] = (0, 0)  # priority and arrival; the lowest comes first
+    overtaken: int = 0
     slot: int | None = None
+    blocks: list[int] = field(default_factory=list)
+    block_keys: list[bytes] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     cached: int = 0
+    prefilled: int = 0
     grammar: Grammar | None = None
     pending_grammar: Future[Grammar] | None = None
     triggered: bool = False  # the grammar came from the trigger and covers one call
@@ -79,7 +90,7 @@ class Sequence:
 
     @property
     def prefill_left(self) -> int:
-        """Prompt tokens still to be written; the last one is the first anchor and is written by its step."""
+        """Tokens still to be written; the last one is the anchor and is written by its step."""
         return len(self.tokens) - 1 - self.cached
 
     @property

@@ -19,9 +19,14 @@ class SequenceStats:
     masked_rows: int = 0
     mask_bytes: int = 0
     seed: int | None = None  # of the noise that tokens are drawn with
+    preemptions: int = 0
     drafted: int = 0
     generated: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * 8)
+
+    def admit(self) -> None:
+        """It left the queue; only the first time counts."""
+        self.admitted = self.admitted or time.monotonic()
 
     def count_step(self, *, drafted: int, accepted: int) -> None:
         """One K7 step verified ``drafted`` drafts, of which ``accepted`` were taken."""
@@ -41,6 +46,7 @@ class SequenceStats:
             masked_rows=self.masked_rows,
             mask_bytes=self.mask_bytes,
             seed=self.seed,
+            preemptions=self.preemptions,
             speculative_decoding=SpeculativeStats(tuple(self.histogram), self.drafted),
         )
 

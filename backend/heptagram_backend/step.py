@@ -20,6 +20,7 @@ from heptagram_backend.errors import EngineError, HeptagramError
 from heptagram_backend.inputs import StepInputs
 from heptagram_backend.logprobs import ScoredToken
 from heptagram_backend.plan import Draft, Planner
+from heptagram_backend.scheduler import Chunk
 from heptagram_backend.sequence import Sequence
 from heptagram_backend.targets.base import Target
 from heptagram_wire.events import FinishReason
@@ -53,9 +54,15 @@ class K7Step:
         self._planner = planner
         self._grammars = grammars
 
-    def run(self, sequences: Seq[Sequence]) -> list[Outcome]:
-        """One step for all ``sequences``. A fault of one of them ends up in its own outcome."""
+    def run(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> list[Outcome]:
+        """One step for all ``sequences``, and the prompt rows of ``chunks``.
+
+        A fault of one of ``sequences`` ends up in its own outcome. What raises does so before anything is committed.
+        """
         planned, outcomes = self._plan(sequences)
+        for chunk in chunks:
+            assert chunk.sequence.slot is not None
+            self._target.prefill(slot=chunk.sequence.slot, start=chunk.sequence.cached, token_ids=chunk.tokens)
         if planned:
             batch = self._inputs.load(planned)
             logits = self._target.forward(batch.token_ids, batch.positions, batch.slots)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from heptagram_backend.blocks import BlockPool
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.constraint import GrammarFactory
 from heptagram_backend.detokenize import Detokenizer
@@ -23,7 +24,7 @@ from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
 from heptagram_backend.plan import ROWS, Planner
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.sampling import SequenceSampling, check_plan
-from heptagram_backend.scheduler import Scheduler
+from heptagram_backend.scheduler import Budget, Scheduler
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.stats import SequenceStats
 from heptagram_backend.step import K7Step
@@ -58,6 +59,7 @@ class Parts:
     target: Target
     step: K7Step
     grammars: GrammarCompiler
+    scheduler: Scheduler
     make_sequence: Callable[[str, GenerationRequest, Sink], Running]
     wake: threading.Event
 
@@ -97,7 +99,7 @@ def make_parts(
     planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
     sampler = RowSampler(device, workspace.take("step.mask_pool"))
     step = K7Step(target=target, inputs=inputs, sampler=sampler, planner=planner, grammars=grammars)
-    return Parts(target, step, grammars, _SequenceMaker(vocabulary, policy), wake)
+    return Parts(target, step, grammars, _scheduler(target, options), _SequenceMaker(vocabulary, policy), wake)
 
 
 def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
@@ -105,7 +107,7 @@ def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
     return K7Engine(
         target=parts.target,
         step=parts.step,
-        scheduler=Scheduler(slots=parts.target.num_slots),
+        scheduler=parts.scheduler,
         grammars=parts.grammars,
         make_sequence=parts.make_sequence,
         limits=limits,
@@ -115,6 +117,18 @@ def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
 
 def _watch(trigger: Trigger | None) -> TriggerWatch | None:
     return None if trigger is None else TriggerWatch(trigger.text, trigger.after, trigger.opening)
+
+
+def _scheduler(target: Target, options: EngineOptions) -> Scheduler:
+    """Over a target without blocks a slot is one block that holds a whole sequence."""
+    pool = BlockPool(total=target.num_slots, block_size=target.max_model_len + ROWS)
+    budget = Budget(
+        options.max_num_batched_tokens,
+        options.long_prefill_token_threshold,
+        chunk=target.prefill_chunk,
+        unit=target.prefill_chunk,
+    )
+    return Scheduler(slots=target.num_slots, pool=pool, budget=budget)
 
 
 class _SequenceMaker:
