@@ -117,12 +117,15 @@ class K7Engine:
         return True
 
     def snapshot(self) -> EngineSnapshot:
-        stats = self._stats
+        stats, pool = self._stats, self._scheduler.pool
         return EngineSnapshot(
             running=self._scheduler.running,
             waiting=self._scheduler.waiting + len(self._inbox),
             slots_used=self._scheduler.slots.used,
             slots_total=self._scheduler.slots.total,
+            blocks_held=pool.held,
+            blocks_cached=pool.cached,
+            blocks_total=pool.total,
             live_matchers=self._grammars.live,
             requests_finished=stats.finished,
             requests_failed=stats.failed,
@@ -133,6 +136,8 @@ class K7Engine:
             draft_tokens=stats.draft_tokens,
             accepted_draft_tokens=stats.accepted_draft_tokens,
             steps=stats.steps,
+            preemptions=self._scheduler.preemptions,
+            prefix_hit_tokens=self._scheduler.prefix_hit_tokens,
         )
 
     def close(self) -> None:
@@ -274,7 +279,7 @@ class K7Engine:
                 for part in turn.apart():
                     self._compute(part)
                 return
-            fault = EngineError(f"this request could not be computed ({type(error).__name__})")
+            fault = _told(error)
             outcomes = [Outcome(sequence, error=fault) for sequence in turn.sequences]
         else:
             for chunk in turn.chunks:
@@ -351,3 +356,10 @@ class K7Engine:
         if events:
             sequence.last_send = time.monotonic()
             sequence.sink.send(events, final=final)
+
+
+def _told(error: Exception) -> HeptagramError:
+    """What was not raised on purpose is told without its text."""
+    if isinstance(error, HeptagramError):
+        return error
+    return EngineError(f"this request could not be computed ({type(error).__name__})")

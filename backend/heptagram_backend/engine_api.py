@@ -23,7 +23,8 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """Gauges and counters. At rest ``running``, ``waiting``, ``slots_used`` and ``live_matchers`` are zero."""
+    """Gauges and counters. At rest ``running``, ``waiting``, ``slots_used``, ``blocks_held`` and ``live_matchers`` are
+    zero; ``blocks_cached`` are held by nobody but may still be found."""
 
     running: int
     waiting: int
@@ -39,6 +40,11 @@ class EngineSnapshot:
     draft_tokens: int
     accepted_draft_tokens: int
     steps: int
+    preemptions: int = 0
+    prefix_hit_tokens: int = 0
+    blocks_held: int = 0
+    blocks_cached: int = 0
+    blocks_total: int = 0
 
 
 class Engine(Protocol):
@@ -56,4 +62,4 @@ class Engine(Protocol):
     def snapshot(self) -> EngineSnapshot: ...
 
     def close(self) -> None:
-        """Finish what runs, refuse what comes, release everything; idempotent."""
+        """Finish what runs within a bound, cancel the rest, refuse what comes, release everything; idempotent."""

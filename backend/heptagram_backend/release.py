@@ -22,13 +22,23 @@ _AT_LEAST_ONE = (
     "max_queue_size",
     "max_num_batched_tokens",
     "long_prefill_token_threshold",
+    "block_size",
+    "kv_cache_blocks",
+    "kv_cache_memory",
     "max_deadline_ms",
+    "max_drain_ms",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Options of the ``k7`` engine; the names are the flags of ``heptagram serve``."""
+    """Options of the ``k7`` engine; the names are the flags of ``heptagram serve``.
+
+    ``max_num_batched_tokens`` bounds the rows of a forward: eight for each running sequence, the rest for prompts
+    (by default 64).
+    ``kv_cache_blocks``, or ``kv_cache_memory`` in bytes, sizes the cache; without them it holds ``max_num_seqs``
+    sequences of ``max_model_len``. ``max_drain_ms`` is how long an unloaded version may still run requests.
+    """
 
     name: str = "k7"
     device: str = "cpu"
@@ -37,21 +47,38 @@ class EngineOptions:
     max_model_len: int = 4096
     max_num_seqs: int = 8
     max_queue_size: int = 64
-    max_num_batched_tokens: int = 128
+    max_num_batched_tokens: int | None = None
     long_prefill_token_threshold: int = 64
+    block_size: int = 32
+    enable_prefix_caching: bool = True
+    kv_cache_blocks: int | None = None
+    kv_cache_memory: int | None = None
     num_speculative_tokens: int = 7
     drafts: str = "auto"
     max_deadline_ms: int = 600_000
+    max_drain_ms: int = 120_000
     mask_pool_rows: int = 1024
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise ReleaseError(f"engine.{name}: must be at least 1")
         if not 0 <= self.num_speculative_tokens <= 7:
             raise ReleaseError("engine.num_speculative_tokens: must be 0 to 7")
+        if self.kv_cache_blocks is not None and self.kv_cache_memory is not None:
+            raise ReleaseError("engine.kv_cache_memory: the size of the cache is given by kv_cache_blocks already")
+        if self.batched_tokens % 8 or self.batched_tokens <= 8 * self.max_num_seqs:
+            raise ReleaseError(
+                "engine.max_num_batched_tokens: must be a multiple of 8 and exceed 8 rows a sequence, here "
+                f"{8 * self.max_num_seqs}"
+            )
         if self.mask_pool_rows <= 8 * self.max_num_seqs:
             raise ReleaseError(f"engine.mask_pool_rows: must exceed 8 rows a sequence, here {8 * self.max_num_seqs}")
+
+    @property
+    def batched_tokens(self) -> int:
+        return self.max_num_batched_tokens or 8 * self.max_num_seqs + 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ it has; one that does not fit is overtaken, but not for ever.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import count
 
@@ -72,10 +73,18 @@ class Scheduler:
     """A sequence is waiting, running or done; never in two places.
 
     ``caching`` shares the blocks of equal prefixes; with ``decoded`` also blocks that steps wrote, not prompts.
+    ``tables`` is told the blocks of a slot whenever they change.
     """
 
     def __init__(
-        self, *, slots: int, pool: BlockPool, budget: Budget, caching: bool = False, decoded: bool = False
+        self,
+        *,
+        slots: int,
+        pool: BlockPool,
+        budget: Budget,
+        caching: bool = False,
+        decoded: bool = False,
+        tables: Callable[[int, Seq[int]], None] = lambda slot, blocks: None,  # noqa: ARG005
     ) -> None:
         self.slots = SlotTable(slots)
         self.pool = pool
@@ -84,6 +93,7 @@ class Scheduler:
         self._budget = budget
         self._caching = caching
         self._decoded = decoded
+        self._tables = tables
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._arrivals = count()
@@ -179,7 +189,9 @@ class Scheduler:
             if last is sequence:
                 return False
             self._preempt(last)
+        assert sequence.slot is not None
         sequence.blocks += self.pool.allocate(need, after=sequence.blocks[-1])
+        self._tables(sequence.slot, sequence.blocks)
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -248,6 +260,7 @@ class Scheduler:
         after = shared[-1] if shared else None
         sequence.blocks = shared + self.pool.allocate(need, after=after)
         sequence.slot = self.slots.allocate()
+        self._tables(sequence.slot, sequence.blocks)
         sequence.cached = sequence.prefilled = len(shared) * self.pool.block_size
         self.prefix_hit_tokens += sequence.cached
         self._waiting.remove(sequence)

@@ -13,16 +13,19 @@ import logging
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from heptagram_backend.commit import commit
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.draw import RowSampler
 from heptagram_backend.errors import EngineError, HeptagramError
-from heptagram_backend.inputs import StepInputs
+from heptagram_backend.inputs import Batch, StepInputs
 from heptagram_backend.logprobs import ScoredToken
 from heptagram_backend.plan import Draft, Planner
 from heptagram_backend.scheduler import Chunk
 from heptagram_backend.sequence import Sequence
-from heptagram_backend.targets.base import Target
+from heptagram_backend.targets.base import PagedTarget, PromptRows, Target
 from heptagram_wire.events import FinishReason
 
 
@@ -35,6 +38,7 @@ class Outcome:
     error: HeptagramError | None = None
 
 
+_NO_LOGITS = torch.empty(0)
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +53,7 @@ class K7Step:
         grammars: GrammarCompiler,
     ) -> None:
         self._target = target
+        self._paged = target if isinstance(target, PagedTarget) else None
         self._inputs = inputs
         self._sampler = sampler
         self._planner = planner
@@ -60,12 +65,8 @@ class K7Step:
         A fault of one of ``sequences`` ends up in its own outcome. What raises does so before anything is committed.
         """
         planned, outcomes = self._plan(sequences)
-        for chunk in chunks:
-            assert chunk.sequence.slot is not None
-            self._target.prefill(slot=chunk.sequence.slot, start=chunk.sequence.cached, token_ids=chunk.tokens)
+        logits, batch = self._forward(planned, chunks)
         if planned:
-            batch = self._inputs.load(planned)
-            logits = self._target.forward(batch.token_ids, batch.positions, batch.slots)
             verdicts = self._inputs.verify(batch, logits)
             self._sampler.draw(planned, batch, logits, verdicts)
             scored = self._sampler.score(planned, batch, logits, verdicts)
@@ -74,6 +75,17 @@ class K7Step:
                 for place, ((sequence, draft), tokens) in enumerate(zip(planned, verdicts, strict=True))
             ]
         return outcomes
+
+    def _forward(self, planned: Seq[tuple[Sequence, Draft]], chunks: Seq[Chunk]) -> tuple[Tensor, Batch]:
+        """Logits [B, 8, V] of the steps; prompt rows share the forward where the target can do that."""
+        batch = self._inputs.load(planned)
+        prompts = [_rows(chunk) for chunk in chunks]
+        if self._paged is not None:
+            return self._paged.mixed(batch.token_ids, batch.positions, batch.slots, prompts), batch
+        for prompt in prompts:
+            self._target.prefill(slot=prompt.slot, start=prompt.start, token_ids=prompt.token_ids)
+        logits = self._target.forward(batch.token_ids, batch.positions, batch.slots) if planned else _NO_LOGITS
+        return logits, batch
 
     def _plan(self, sequences: Seq[Sequence]) -> tuple[list[tuple[Sequence, Draft]], list[Outcome]]:
         planned: list[tuple[Sequence, Draft]] = []
@@ -100,6 +112,11 @@ class K7Step:
             sequence.stats.count_step(drafted=len(draft.tokens), accepted=accepted)
             sequence.stats.forced += sum(place < accepted for place in draft.forced)
         return Outcome(sequence, reason)
+
+
+def _rows(chunk: Chunk) -> PromptRows:
+    assert chunk.sequence.slot is not None
+    return PromptRows(chunk.sequence.slot, chunk.sequence.cached, chunk.tokens)
 
 
 def _contained(error: Exception, sequence: Sequence) -> HeptagramError:

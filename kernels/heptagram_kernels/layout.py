@@ -2,7 +2,7 @@
 
 The list is recorded in ``release.yaml`` and in compiled artefacts; load compares the recorded with the installed one.
 Symbols: B sequences in the step, R = 8 rows of each (anchor and seven drafts), V logits width, W = ceil(V / 32) mask
-words, P rows of the mask pool.
+words, P rows of the mask pool, S slots, M entries of a block table.
 """
 
 from __future__ import annotations
@@ -44,13 +44,23 @@ class Bindings:
     batch: int
     vocab_size: int
     pool_rows: int
+    slots: int = 0
+    table: int = 0
 
     @property
     def words(self) -> int:
         return words_for(self.vocab_size)
 
     def resolve(self, shape: Sequence[str]) -> tuple[int, ...]:
-        sizes = {"B": self.batch, "R": ROWS, "V": self.vocab_size, "W": self.words, "P": self.pool_rows}
+        sizes = {
+            "B": self.batch,
+            "R": ROWS,
+            "V": self.vocab_size,
+            "W": self.words,
+            "P": self.pool_rows,
+            "S": self.slots,
+            "M": self.table,
+        }
         return tuple(sizes[symbol] for symbol in shape)
 
 
@@ -113,6 +123,7 @@ K7_LAYOUT: Final = K7Layout(
         ArgSpec("token_ids", _INT64, ("B", "R"), "input", "host"),
         ArgSpec("positions", _INT64, ("B",), "input", "host"),
         ArgSpec("slots", _INT64, ("B",), "input", "host"),
+        ArgSpec("block_tables", _INT64, ("S", "M"), "state", "host"),
         ArgSpec("draft_counts", _INT64, ("B",), "input", "host"),
         ArgSpec("mask_pool", (torch.int32,), ("P", "W"), "state", "host"),
         ArgSpec("mask_rows", _INT64, ("B", "R"), "input", "host"),

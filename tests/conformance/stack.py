@@ -128,4 +128,6 @@ def _adversary(release: Release, tokenizer_folder: Path, weights: Path, seed: in
         factory=load_grammar_factory(pieces, vocab_width=inner.vocab_size, stop_token_ids=tokenizer.eos_ids),
         options=options,
     )
-    return assemble(parts, EngineLimits("1", options.max_queue_size, options.max_deadline_ms, tokenizer.vocabulary_hash))
+    return assemble(
+        parts, EngineLimits("1", options.max_queue_size, options.max_deadline_ms, tokenizer.vocabulary_hash)
+    )

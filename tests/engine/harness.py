@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -62,11 +63,24 @@ class Collector:
         return calls
 
     @property
+    def token_ids(self) -> list[int]:
+        """All committed tokens, of a request that asked for them."""
+        return [token for event in self.events for token in getattr(event, "token_ids", None) or ()]
+
+    @property
     def finish(self) -> Finish:
         assert self.done.is_set()
         last = self.events[-1]
         assert isinstance(last, Finish), last
         return last
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until ``condition`` holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
 
 
 @cache

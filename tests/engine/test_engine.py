@@ -18,7 +18,7 @@ from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.scripted import ScriptedTarget
 from heptagram_backend.xgrammar_impl import XGrammarFactory, XGrammarMatcher
 from heptagram_wire.events import CallEnd, CallStart, Failure, Finish, Ping, Start, TextDelta
-from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts
+from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts, until
 
 PROMPT = tuple(tiny_encode("prompt: "))
 PLAIN = OutputSpec("chatml_json")
@@ -229,7 +229,7 @@ def test_cancel_ends_within_a_step_wherever_the_request_is(make: Make) -> None:
     running, waiting = Collector(), Collector()
     first = engine.submit(request(max_tokens=200, num_speculative_tokens=0), running)
     second = engine.submit(request(max_tokens=200), waiting)
-    _until(lambda: len(running.events) > 2 and bool(waiting.events))
+    until(lambda: len(running.events) > 2 and bool(waiting.events))
     assert engine.cancel(second)
     assert waiting.done.wait(5)
     assert [type(event) for event in waiting.events if not isinstance(event, Ping)] == [Start, Finish]
@@ -271,7 +271,7 @@ def test_a_full_house_is_overloaded_and_recovers(make: Make) -> None:
         engine.submit(request(), Collector())
     for id in ids:
         engine.cancel(id)
-    _until(lambda: engine.snapshot().waiting + engine.snapshot().running == 0)
+    until(lambda: engine.snapshot().waiting + engine.snapshot().running == 0)
     assert run(engine, request(max_tokens=2)).finish.reason == "length"
 
 
@@ -378,13 +378,6 @@ def test_closing_finishes_what_runs_and_refuses_what_comes(make: Make) -> None:
         engine.submit(request(), Collector())
 
 
-def _until(condition: Callable[[], bool], seconds: float = 5) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
-
-
 def test_a_fault_that_nothing_contains_ends_what_runs_and_not_the_engine(make: Make) -> None:
     class Broken(Collector):
         def send(self, events: Sequence[object], *, final: bool) -> None:
@@ -445,7 +438,7 @@ def test_a_cancel_while_the_grammar_compiles_closes_its_matcher(make: Make, monk
     assert sink.done.wait(5)
     assert sink.finish.reason == "cancelled"
     go.set()
-    _until(lambda: engine.snapshot().live_matchers == 0)
+    until(lambda: engine.snapshot().live_matchers == 0)
 
 
 def test_a_verified_token_that_the_matcher_refuses_fails_the_request(

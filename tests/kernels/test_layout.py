@@ -13,6 +13,7 @@ NAMES = [
     "token_ids",
     "positions",
     "slots",
+    "block_tables",
     "draft_counts",
     "mask_pool",
     "mask_rows",
@@ -26,8 +27,8 @@ def test_lines_are_canonical_and_ordered() -> None:
     lines = K7_LAYOUT.describe()
     assert [line.split()[0] for line in lines] == NAMES
     assert lines[0] == "token_ids int64 [B,R] input host"
-    assert lines[4] == "mask_pool int32 [P,W] state host"
-    assert lines[6] == "logits bfloat16|float32 [B,R,V] state target"
+    assert lines[5] == "mask_pool int32 [P,W] state host"
+    assert lines[7] == "logits bfloat16|float32 [B,R,V] state target"
     K7_LAYOUT.check(lines)
 
 
@@ -53,6 +54,8 @@ def test_check_names_the_first_difference(index: int, how: str) -> None:
 def test_validate_names_the_argument_and_the_need() -> None:
     bindings = Bindings(batch=2, vocab_size=100, pool_rows=5)
     K7_LAYOUT.validate({"mask_pool": torch.zeros(5, 4, dtype=torch.int32)}, bindings)
+    tables = Bindings(batch=2, vocab_size=100, pool_rows=5, slots=3, table=7)
+    K7_LAYOUT.validate({"block_tables": torch.zeros(3, 7, dtype=torch.int64)}, tables)
     with pytest.raises(ValueError, match=r"mask_pool: got torch.int32 \[5, 3\], need .* = \[5, 4\]"):
         K7_LAYOUT.validate({"mask_pool": torch.zeros(5, 3, dtype=torch.int32)}, bindings)
     with pytest.raises(ValueError, match=r"logits: got torch.float64"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from heptagram_backend.targets.scripted import ScriptedTarget
+from heptagram_backend.targets.base import PagedTarget, PromptRows
+from heptagram_backend.targets.scripted import PagedScriptedTarget, ScriptedTarget
 
 
 def make() -> ScriptedTarget:
@@ -48,3 +49,19 @@ def test_wrong_chunks_and_positions_are_refused() -> None:
             target.prefill(slot=0, start=start, token_ids=[1] * count)
     with pytest.raises(ValueError, match="position 40: must be 0 to 39"):
         step(target, 0, 40, 1)
+
+
+def test_a_paged_one_reads_what_its_table_lists() -> None:
+    """Blocks that another sequence wrote are read as they are, and a step's rows end in the next block."""
+    target = PagedScriptedTarget(
+        lambda tokens: sum(tokens) % 50, vocab_size=50, num_slots=2, max_model_len=40, blocks=5
+    )
+    assert isinstance(target, PagedTarget)
+    assert not isinstance(make(), PagedTarget)
+    target.set_blocks(0, [4, 1])
+    target.prefill(slot=0, start=0, token_ids=[1] * 8)
+    target.set_blocks(1, [4, 2, 0])
+    rows = PromptRows(1, 8, [2] * 8)
+    logits = target.mixed(torch.tensor([[5, *[0] * 7]]), torch.tensor([8]), torch.tensor([0]), [rows])
+    assert int(logits[0, 0].argmax()) == 13
+    assert step(target, 1, 16, 3) == [27]

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from heptagram_backend.errors import ReleaseError
+from heptagram_backend.errors import EngineError, ReleaseError
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets import load_target
+from heptagram_backend.targets.base import PagedTarget, Paging, PromptRows
 from heptagram_backend.targets.transformers_target import TransformersTarget
 from heptagram_kernels.workspace import Workspace
 from tests.targets.tiny import FAMILIES, save_tiny
@@ -86,19 +87,26 @@ def test_every_position_up_to_the_last(checkpoint: Path) -> None:
         target.prefill(slot=0, start=256, token_ids=[1])
 
 
-def test_an_overflow_does_not_outlive_its_sequence(checkpoint: Path) -> None:
-    """0 x NaN is NaN: masked rows of a spoiled slot must not reach the next sequence in it."""
-    target = make(checkpoint)
+def test_an_overflow_is_noticed_and_spoils_nobody_else(checkpoint: Path) -> None:
+    """0 x NaN is NaN: masked rows of a spoiled block must reach neither its neighbour nor who has it next."""
+    target = make(checkpoint, blocks=38)
     tokens = draw(3, 40)
+    target.set_blocks(0, [3, 4])
     prefill(target, 0, tokens[:30])
     clean = step(target, 0, tokens[30:38], 30).clone()
     weight = target._model.model.embed_tokens.weight
+    target.set_blocks(1, [5, 6, 7])  # the tile of slot 0 ends in these
     with torch.inference_mode():
         saved = weight[7].clone()
         weight[7] = float("nan")
-        prefill(target, 0, [7] * 300)
-        assert step(target, 0, [7], 300).isnan().all()
+        with pytest.raises(EngineError, match="no usable numbers for this prompt"):
+            prefill(target, 1, [7] * 60)
+        ids = torch.tensor([tokens[30:38], [7] * 8])
+        both = target.forward(ids, torch.tensor([30, 60]), torch.tensor([0, 1])).clone()
         weight[7] = saved
+    assert torch.equal(both[0], clean)
+    assert both[1].isnan().all()
+    target.set_blocks(0, [5, 6])
     prefill(target, 0, tokens[:30])
     assert torch.equal(step(target, 0, tokens[30:38], 30), clean)
 
@@ -106,8 +114,68 @@ def test_an_overflow_does_not_outlive_its_sequence(checkpoint: Path) -> None:
 def test_the_cache_lies_in_the_callers_workspace(checkpoint: Path) -> None:
     workspace = Workspace()
     make(checkpoint, workspace=workspace, max_model_len=256)
-    # 2 layers x keys and values x 2 slots x 2 heads x 512 rows (256 + 8, in buckets) x 16 numbers of 4 bytes.
-    assert workspace.nbytes == 2 * 2 * 2 * 2 * 512 * 16 * 4
+    # 2 layers x keys and values x 2 heads x (2 slots x 9 blocks x 32 rows, and a tile) x 16 numbers of 4 bytes.
+    tables = 2 * 9 * 8
+    assert workspace.nbytes == tables + 2 * 2 * 2 * (2 * 9 * 32 + 256) * 16 * 4
+
+
+TABLES = {
+    "in a row": list(range(10, 29)),
+    "backwards": list(range(28, 9, -1)),
+    "a break in the first tile": [30, 31, 32, *range(2, 18)],
+    "a break between tiles": [*range(30, 38), *range(2, 13)],
+    "no two together": [(7 * place) % 38 for place in range(19)],
+    "at the end of the cache": list(range(19, 38)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_where_the_blocks_lie_and_how_a_prompt_is_cut_changes_no_bit(checkpoint: Path, dtype: str) -> None:
+    tokens = draw(4, 560)
+    target = make(checkpoint, dtype, blocks=38, prefill_chunk=256)
+    expected = None
+    for place, blocks in enumerate(TABLES.values()):
+        target.set_blocks(1, blocks)
+        size = (256, 8, 64, 136, 40, 200)[place]
+        for start in range(0, 536, size):
+            target.prefill(slot=1, start=start, token_ids=tokens[start : min(536, start + size)])
+        # The second step crosses a block, the third one a tile of keys would, at 512 + 8 * 3.
+        logits = torch.stack([step(target, 1, tokens[at : at + 8], at) for at in (501, 509, 536)])
+        expected = logits if expected is None else expected
+        assert torch.equal(logits, expected), list(TABLES)[place]
+
+
+def test_prompts_and_steps_share_a_forward_without_a_trace(checkpoint: Path) -> None:
+    tokens, other = draw(5, 300), draw(6, 300)
+    target = make(checkpoint, "bfloat16", num_slots=3, prefill_chunk=256)
+    prefill(target, 0, tokens[:70])
+    alone = step(target, 0, tokens[70:78], 70).clone()
+    prefill(target, 1, other[:200])
+    later = step(target, 1, other[200:208], 200).clone()
+    for slot, size in ((1, 64), (2, 104)):
+        for start in range(0, 200, size):
+            rows = PromptRows(slot, start, other[start : min(200, start + size)])
+            mixed = target.mixed(torch.tensor([tokens[70:78]]), torch.tensor([70]), torch.tensor([0]), [rows])
+            assert torch.equal(mixed[0], alone)
+        assert torch.equal(step(target, slot, other[200:208], 200), later)
+
+
+def test_steps_are_known_to_write_what_prompts_write(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert make(checkpoint).paging == Paging(2 * 19, 32, decoded=True)
+    forward = TransformersTarget.forward
+
+    def wrong(self: TransformersTarget, token_ids: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
+        return forward(self, token_ids + (positions > 240), positions, slots)
+
+    monkeypatch.setattr(TransformersTarget, "forward", wrong)
+    assert not make(checkpoint).paging.decoded
+
+
+def test_rows_without_blocks_are_refused(checkpoint: Path) -> None:
+    target = make(checkpoint, blocks=20)
+    target.set_blocks(1, [3, 4])
+    with pytest.raises(ValueError, match="slot 1: rows up to 65 in blocks of 64 rows"):
+        step(target, 1, [1], 57)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +193,11 @@ def test_wrong_steps_are_refused(checkpoint: Path, place: tuple[Tensor, Tensor, 
 
 
 def test_load_target_follows_the_release(checkpoint: Path) -> None:
-    options = EngineOptions(dtype="float32", max_num_seqs=3, max_model_len=128)
+    options = EngineOptions(dtype="float32", max_num_seqs=3, max_model_len=128, block_size=16, kv_cache_blocks=11)
     target = load_target(options, checkpoint)
-    assert (target.num_slots, target.max_model_len, target.vocab_size, target.prefill_chunk) == (3, 128, 323, 64)
+    assert isinstance(target, PagedTarget)
+    assert (target.num_slots, target.max_model_len, target.vocab_size, target.prefill_chunk) == (3, 128, 323, 88)
+    assert target.paging == Paging(11, 16, decoded=True)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +205,10 @@ def test_load_target_follows_the_release(checkpoint: Path) -> None:
     [
         ({"dtype": "float16"}, r"engine\.dtype: 'float16'; choose bfloat16 or float32"),
         ({"max_model_len": 5000}, r"engine\.max_model_len: 5000 exceeds the checkpoint's 1024"),
-        ({"prefill_chunk": 100}, r"engine\.prefill_chunk: 100"),
+        ({"prefill_chunk": 100}, r"engine\.max_num_batched_tokens: 100"),
+        ({"block_size": 24}, r"engine\.block_size: 24; choose a multiple of 8 that divides the 256"),
+        ({"blocks": 18}, r"engine\.kv_cache_blocks: 18 blocks cannot hold one sequence .* needs 19 of 16384 bytes"),
+        ({"memory": 19 * 16384 - 1}, r"engine\.kv_cache_memory: 18 blocks cannot hold one sequence"),
     ],
 )
 def test_wrong_options_are_refused(checkpoint: Path, changes: dict[str, Any], message: str) -> None:

@@ -47,5 +47,7 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
         cache_limit_bytes=bounds.cache_bytes,
     )
     parts = make_parts(target=target, vocabulary=vocabulary, factory=factory, options=options, limits=bounds)
-    limits = EngineLimits(version, options.max_queue_size, options.max_deadline_ms, vocabulary.hash)
+    limits = EngineLimits(
+        version, options.max_queue_size, options.max_deadline_ms, vocabulary.hash, options.max_drain_ms
+    )
     return assemble(parts, limits)

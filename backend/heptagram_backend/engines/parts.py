@@ -28,7 +28,7 @@ from heptagram_backend.scheduler import Budget, Scheduler
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.stats import SequenceStats
 from heptagram_backend.step import K7Step
-from heptagram_backend.targets.base import Target
+from heptagram_backend.targets.base import PagedTarget, Target
 from heptagram_backend.trial import Trial
 from heptagram_backend.trial.setup import Setup
 from heptagram_backend.trigger import TriggerWatch
@@ -121,14 +121,24 @@ def _watch(trigger: Trigger | None) -> TriggerWatch | None:
 
 def _scheduler(target: Target, options: EngineOptions) -> Scheduler:
     """Over a target without blocks a slot is one block that holds a whole sequence."""
-    pool = BlockPool(total=target.num_slots, block_size=target.max_model_len + ROWS)
+    paged = isinstance(target, PagedTarget)
     budget = Budget(
-        options.max_num_batched_tokens,
+        options.batched_tokens,
         options.long_prefill_token_threshold,
         chunk=target.prefill_chunk,
-        unit=target.prefill_chunk,
+        unit=ROWS if paged else target.prefill_chunk,
     )
-    return Scheduler(slots=target.num_slots, pool=pool, budget=budget)
+    if not isinstance(target, PagedTarget):
+        pool = BlockPool(total=target.num_slots, block_size=target.max_model_len + ROWS)
+        return Scheduler(slots=target.num_slots, pool=pool, budget=budget)
+    return Scheduler(
+        slots=target.num_slots,
+        pool=BlockPool(total=target.paging.blocks, block_size=target.paging.block_size),
+        budget=budget,
+        caching=options.enable_prefix_caching,
+        decoded=target.paging.decoded,
+        tables=target.set_blocks,
+    )
 
 
 class _SequenceMaker:

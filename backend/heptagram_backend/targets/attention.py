@@ -1,8 +1,8 @@
-"""Attention over slots, plugged into transformers' own model code through its attention interface.
+"""Attention over block tables, plugged into transformers' own model code through its attention interface.
 
 A forward flattens its sequences into one batch row [1, T]; linear layers see all T rows at once. Attention takes the
-rows of one sequence at a time, over that sequence's slot and its own key bucket. So neither the number of sequences in
-a step nor their lengths can change the shape, and with it the rounding, of another one's attention.
+rows of one sequence at a time, over that sequence's blocks and its own number of tiles. So neither the number of
+sequences in a step nor their lengths can change the shape, and with it the rounding, of another one's attention.
 """
 
 from __future__ import annotations
@@ -15,33 +15,32 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from heptagram_backend.targets.slot_cache import SlotCache
+from heptagram_backend.targets.paged_cache import PagedCache, Piece, Tiles, Write
 
-NAME: Final = "heptagram_slots"
+NAME: Final = "heptagram_paged"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows of one sequence in a forward: ``first .. first + rows`` of T stand at ``position .. position + rows``.
+    """Rows ``first .. first + rows`` of T belong to one sequence; ``writes`` says where they go in the cache.
 
-    ``bias`` [1, groups * rows, keys] holds 0 where a row may look and -inf where it may not; ``keys`` is the bucket.
+    ``pieces`` are its keys, whole tiles. ``bias`` [1, groups * rows, keys] holds 0 where a row may look and -inf where
+    it may not.
     """
 
-    slot: int
-    position: int
     first: int
     rows: int
-    keys: int
+    writes: tuple[Write, ...]
+    pieces: tuple[Piece, ...]
     bias: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """All sequences of one forward, the cache that they write, and the key bucket."""
+    """All sequences of one forward, and the cache that they write."""
 
-    cache: SlotCache
+    cache: PagedCache
     spans: tuple[Span, ...]
-    tile: int
 
 
 def causal_bias(*, position: int, rows: int, keys: int, groups: int, dtype: torch.dtype) -> Tensor:
@@ -50,7 +49,7 @@ def causal_bias(*, position: int, rows: int, keys: int, groups: int, dtype: torc
     return bias.repeat(groups, 1).unsqueeze(0)
 
 
-def slot_attention(
+def paged_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -74,34 +73,56 @@ def slot_attention(
     assert unused.get("sliding_window") is None
     heads, total, head_dim = query.shape[1:]
     kv_heads = key.shape[1]
+    layer: int = module.layer_idx  # type: ignore[assignment]
     output = query.new_empty((1, total, heads, head_dim))
     for span in spans.spans:
         rows = slice(span.first, span.first + span.rows)
-        places = slice(span.position, span.position + span.rows)
-        keys, values = spans.cache.slot(module.layer_idx, span.slot)  # type: ignore[arg-type]
-        keys[:, :, places] = key[0, :, rows].transpose(1, 2)
-        values[:, places] = value[0, :, rows]
+        _store(spans.cache.layer(layer), key[0, :, rows], value[0, :, rows], span.writes)
         # Query heads that share a key head stand below each other, so keys and values are never repeated.
         grouped = query[0, :, rows].reshape(kv_heads, -1, head_dim)
-        scores = torch.baddbmm(span.bias, grouped, keys[:, :, : span.keys], alpha=scaling)
+        pieces = [piece.read(layer) for piece in span.pieces]
+        scores = _scores(grouped, pieces, span.bias, scaling)
         # The softmax accumulates in fp32 and rounds once.
-        mixed = _mix(torch.softmax(scores, dim=-1), values, tile=spans.tile)
+        mixed = _mix(torch.softmax(scores, dim=-1), pieces)
         output[0, rows] = mixed.view(heads, span.rows, head_dim).transpose(0, 1)
     return output, None
 
 
-def _mix(weights: Tensor, values: Tensor, *, tile: int) -> Tensor:
-    """``weights`` [heads, rows, keys] times ``values`` [heads, length, head_dim], ``tile`` keys at a time.
+def _store(cache: tuple[Tensor, Tensor], key: Tensor, value: Tensor, writes: tuple[Write, ...]) -> None:
+    """Write new rows, ``key`` and ``value`` [KVH, rows, D].
+
+    subtle: 0 x NaN is NaN, and a tile may end in another sequence's blocks. So what is no number is stored as 0; the
+    sequence itself has it in its hidden states all the same, which is where it is noticed.
+    """
+    keys, values = cache
+    for write in writes:
+        source, place = slice(write.source, write.source + write.count), slice(write.row, write.row + write.count)
+        torch.nan_to_num(key[:, source].transpose(1, 2), 0.0, 0.0, 0.0, out=keys[:, :, place])
+        torch.nan_to_num(value[:, source], 0.0, 0.0, 0.0, out=values[:, place])
+
+
+def _scores(grouped: Tensor, pieces: list[Tiles], bias: Tensor, scaling: float) -> Tensor:
+    """[KVH, groups * rows, keys], masked."""
+    if len(pieces) == 1:
+        return torch.baddbmm(bias, grouped, pieces[0].keys, alpha=scaling)
+    biases = torch.split(bias, [piece.keys.shape[2] for piece in pieces], dim=2)
+    parts = zip(biases, pieces, strict=True)
+    return torch.cat([torch.baddbmm(part, grouped, piece.keys, alpha=scaling) for part, piece in parts], dim=2)
+
+
+def _mix(weights: Tensor, pieces: list[Tiles]) -> Tensor:
+    """``weights`` [KVH, rows, keys] times the values of ``pieces``, a tile of keys at a time.
 
     subtle: a matrix library cuts a long sum where its own heuristics say, so the whole product rounds differently at
-    another bucket (fp32: 256 and 512 keys; bf16: 1,024 and 1,280). Tiles of one shape cut it always at the same places,
-    and a tile that is masked whole adds exact zeros.
+    another number of keys (fp32: 256 and 512; bf16: 1,024 and 1,280). Tiles of one shape cut it always at the same
+    places, and a tile that is masked whole adds exact zeros.
     """
-    mixed = torch.bmm(weights[:, :, :tile], values[:, :tile])
-    for first in range(tile, weights.shape[2], tile):
-        keys = slice(first, first + tile)
-        mixed = torch.baddbmm(mixed, weights[:, :, keys], values[:, keys])
+    first, *others = (tile for piece in pieces for tile in piece.values)
+    size = first.shape[1]
+    mixed = torch.bmm(weights[:, :, :size], first)
+    for place, tile in enumerate(others, start=1):
+        mixed = torch.baddbmm(mixed, weights[:, :, place * size : (place + 1) * size], tile)
     return mixed
 
 
-AttentionInterface.register(NAME, slot_attention)
+AttentionInterface.register(NAME, paged_attention)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -42,4 +43,44 @@ class Target(Protocol):
         Returns:
             Logits [B, 8, V], valid until the next call. Cache rows ``positions .. positions + 8`` are written; those
             behind the accepted prefix are rewritten by the next forward before anything reads them.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """The cache of a paged target. ``decoded``: this device writes the same bits in a step as in a prompt."""
+
+    blocks: int
+    block_size: int
+    decoded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRows:
+    """A part of a prompt: ``token_ids`` stand at ``start`` (a multiple of 8) and behind in ``slot``."""
+
+    slot: int
+    start: int
+    token_ids: Sequence[int]
+
+
+@runtime_checkable
+class PagedTarget(Target, Protocol):
+    """A target whose slots are rows of block tables, and which computes prompts and steps in one forward.
+
+    :meth:`prefill` takes parts that begin at any multiple of 8. A slot has its share of the blocks, if there are enough
+    for all, until it is told otherwise.
+    """
+
+    @property
+    def paging(self) -> Paging: ...
+
+    def set_blocks(self, slot: int, blocks: Sequence[int]) -> None:
+        """``slot`` has these blocks from now on, in the order of its rows."""
+
+    def mixed(self, token_ids: Tensor, positions: Tensor, slots: Tensor, prompts: Sequence[PromptRows]) -> Tensor:
+        """:meth:`forward`, and beside it the rows of ``prompts``. B may be 0.
+
+        Raises:
+            EngineError: a prompt's rows are no numbers.
         """

@@ -22,6 +22,17 @@ def check_prefill(target: Target, *, start: int, count: int) -> None:
         )
 
 
+def check_rows(target: Target, *, start: int, count: int) -> None:
+    """Raises:
+    ValueError: a paged target cannot take this part of a prompt.
+    """
+    if start % ROWS or not 0 < count <= target.prefill_chunk or start + count > target.max_model_len:
+        raise ValueError(
+            f"prefill of {count} tokens at {start}: begin at a multiple of {ROWS}, give at most "
+            f"{target.prefill_chunk} and keep it within max_model_len = {target.max_model_len}"
+        )
+
+
 def check_step(target: Target, token_ids: Tensor, places: Sequence[tuple[int, int]]) -> None:
     """Check a forward of ``token_ids`` at the (slot, position) in ``places``.
 

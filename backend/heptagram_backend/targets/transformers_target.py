@@ -9,14 +9,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from heptagram_backend.errors import ReleaseError
+from heptagram_backend.errors import EngineError, ReleaseError
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.attention import NAME, Span, Spans, causal_bias
-from heptagram_backend.targets.checks import check_prefill, check_step
+from heptagram_backend.targets.base import Paging, PromptRows
+from heptagram_backend.targets.checks import check_rows, check_step
 from heptagram_backend.targets.fused import fuse_parts
 from heptagram_backend.targets.loading import DTYPES, load_config, load_model
 from heptagram_backend.targets.packed_linear import can_pack, pack_linears
-from heptagram_backend.targets.slot_cache import CacheShape, SlotCache
+from heptagram_backend.targets.paged_cache import CacheShape, PagedCache
 from heptagram_kernels.layout import ROWS
 from heptagram_kernels.workspace import Workspace
 
@@ -24,14 +25,16 @@ MODEL_TYPES: Final = ("llama", "qwen2", "qwen3")
 
 
 class TransformersTarget:
-    """A Llama or Qwen checkpoint over ``num_slots`` cache slots. Implements :class:`targets.base.Target` on CPU.
+    """A Llama or Qwen checkpoint over a paged cache. Implements :class:`targets.base.PagedTarget` on CPU.
 
     Args:
         checkpoint: folder in Hugging Face layout, weights as safetensors.
         dtype: ``bfloat16`` or ``float32``, of weights, cache and logits.
-        prefill_chunk: most rows of one prefill forward.
+        prefill_chunk: most rows of one prompt in a forward.
         threads: torch's intra-op threads, a setting of the whole process.
-        bucket: a sequence's attention covers a multiple of this many keys.
+        tile: a sequence's attention covers a multiple of this many keys.
+        blocks: of ``block_size`` rows; by default as many as ``num_slots`` sequences of ``max_model_len`` need.
+        memory: bytes of the cache, in place of ``blocks``.
         workspace: holds the cache; without one the target makes its own.
 
     Raises:
@@ -47,12 +50,15 @@ class TransformersTarget:
         max_model_len: int,
         prefill_chunk: int = 64,
         threads: int = 1,
-        bucket: int = 256,
+        tile: int = 256,
+        block_size: int = 32,
+        blocks: int | None = None,
+        memory: int | None = None,
         workspace: Workspace | None = None,
     ) -> None:
         config = load_config(checkpoint, types=MODEL_TYPES, dtype=dtype, max_model_len=max_model_len)
         _check_layers(config)
-        _check_chunk(prefill_chunk, bucket)
+        _check_sizes(prefill_chunk=prefill_chunk, block_size=block_size, tile=tile)
         torch.set_num_threads(threads)
         self._model: Any = _load_model(checkpoint, dtype)
         self._dtype = DTYPES[dtype]
@@ -60,12 +66,21 @@ class TransformersTarget:
         self._num_slots = num_slots
         self._max_model_len = max_model_len
         self._prefill_chunk = prefill_chunk
-        self._bucket = bucket
         self._groups: int = config.num_attention_heads // config.num_key_value_heads
-        shape = _cache_shape(config, slots=num_slots, length=self._round(max_model_len + ROWS), dtype=self._dtype)
-        memory = workspace or Workspace()
-        memory.reserve(shape.declarations())
-        self._cache = SlotCache(shape, memory)
+        shape = CacheShape(
+            layers=config.num_hidden_layers,
+            heads=config.num_key_value_heads,
+            head_dim=_head_dim(config),
+            dtype=self._dtype,
+            block_size=block_size,
+            slots=num_slots,
+            table=-(-(max_model_len + ROWS) // block_size),
+            tile=tile,
+        ).sized(blocks=blocks, memory=memory)
+        own = workspace or Workspace()
+        own.reserve(shape.declarations())
+        self._cache = PagedCache(shape, own)
+        self._paging = Paging(shape.blocks, block_size, decoded=self._steps_write_what_prompts_write())
 
     @property
     def vocab_size(self) -> int:
@@ -83,46 +98,75 @@ class TransformersTarget:
     def prefill_chunk(self) -> int:
         return self._prefill_chunk
 
-    @torch.inference_mode()
-    def prefill(self, *, slot: int, start: int, token_ids: Sequence[int]) -> None:
-        """See :meth:`Target.prefill`. Runs a multiple of 8 rows; those behind the tokens are rewritten later."""
-        count = len(token_ids)
-        check_prefill(self, start=start, count=count)
-        rows = -(-count // ROWS) * ROWS
-        ids = torch.zeros((1, rows), dtype=torch.int64)
-        ids[0, :count] = torch.tensor(token_ids)
-        positions = torch.arange(start, start + rows).unsqueeze(0)
-        self._hidden(ids, positions, [(slot, start)], rows=rows)
+    @property
+    def paging(self) -> Paging:
+        return self._paging
 
-    @torch.inference_mode()
+    def set_blocks(self, slot: int, blocks: Sequence[int]) -> None:
+        """See :meth:`PagedTarget.set_blocks`."""
+        self._cache.set_blocks(slot, blocks)
+
+    def prefill(self, *, slot: int, start: int, token_ids: Sequence[int]) -> None:
+        """See :meth:`Target.prefill`."""
+        self._compute(torch.zeros((0, ROWS), dtype=torch.int64), [], [PromptRows(slot, start, token_ids)])
+
     def forward(self, token_ids: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
         """See :meth:`Target.forward`."""
+        return self.mixed(token_ids, positions, slots, ())
+
+    def mixed(self, token_ids: Tensor, positions: Tensor, slots: Tensor, prompts: Sequence[PromptRows]) -> Tensor:
+        """See :meth:`PagedTarget.mixed`."""
         places = list(zip(slots.tolist(), positions.tolist(), strict=True))
         check_step(self, token_ids, places)
-        offsets = torch.arange(ROWS)
-        hidden = self._hidden(
-            token_ids.reshape(1, -1), (positions.unsqueeze(1) + offsets).reshape(1, -1), places, rows=ROWS
+        return self._compute(token_ids, places, prompts)
+
+    @torch.inference_mode()
+    def _compute(self, token_ids: Tensor, places: Sequence[tuple[int, int]], prompts: Sequence[PromptRows]) -> Tensor:
+        """Logits [B, 8, V] of the steps at (slot, position). Prompts run a multiple of 8 rows, rewritten later."""
+        for prompt in prompts:
+            check_rows(self, start=prompt.start, count=len(prompt.token_ids))
+        spans = [*((slot, position, ROWS) for slot, position in places), *map(_padded, prompts)]
+        ids = torch.cat([token_ids.reshape(-1), *(_ids(prompt) for prompt in prompts)])
+        positions = torch.cat([torch.arange(position, position + rows) for _, position, rows in spans])
+        output = self._model.model(
+            input_ids=ids.unsqueeze(0),
+            position_ids=positions.unsqueeze(0),
+            use_cache=False,
+            spans=Spans(self._cache, tuple(self._spans(spans))),
         )
-        logits: Tensor = self._model.lm_head(hidden[0])
-        return logits.view(len(places), ROWS, -1)
+        hidden: Tensor = output.last_hidden_state[0]
+        steps = len(places) * ROWS
+        _check_numbers(hidden[steps:], prompts)
+        logits: Tensor = self._model.lm_head(hidden[:steps]) if steps else hidden.new_empty((0, self._vocab_size))
+        return logits.view(len(places), ROWS, self._vocab_size)
 
-    def _hidden(self, ids: Tensor, positions: Tensor, places: Sequence[tuple[int, int]], *, rows: int) -> Tensor:
-        """Final hidden states [1, T, hidden] of ``rows`` rows for each (slot, position) in ``places``."""
-        spans = Spans(self._cache, tuple(self._spans(places, rows)), self._bucket)
-        output = self._model.model(input_ids=ids, position_ids=positions, use_cache=False, spans=spans)
-        hidden: Tensor = output.last_hidden_state
-        return hidden
-
-    def _spans(self, places: Sequence[tuple[int, int]], rows: int) -> Iterator[Span]:
-        for index, (slot, position) in enumerate(places):
-            end = position + rows
-            keys = self._round(end)
-            self._cache.touch(slot, start=position, end=end)
+    def _spans(self, places: Sequence[tuple[int, int, int]]) -> Iterator[Span]:
+        first = 0
+        for slot, position, rows in places:
+            tiles = -(-(position + rows) // self._cache.shape.tile)
+            keys = tiles * self._cache.shape.tile
             bias = causal_bias(position=position, rows=rows, keys=keys, groups=self._groups, dtype=self._dtype)
-            yield Span(slot, position, index * rows, rows, keys, bias)
+            writes = self._cache.writes(slot, position=position, rows=rows)
+            yield Span(first, rows, writes, self._cache.pieces(slot, tiles), bias)
+            first += rows
 
-    def _round(self, rows: int) -> int:
-        return -(-rows // self._bucket) * self._bucket
+    def _steps_write_what_prompts_write(self) -> bool:
+        """The same tokens as a prompt and in steps, around the end of a tile: the last layer's rows are equal.
+
+        They depend on the rows of all other layers.
+        """
+        rows = min(self._cache.shape.tile + ROWS, self._max_model_len // ROWS * ROWS)
+        steps = range(max(0, rows - 3 * ROWS), rows, ROWS)
+        tokens = [(7 * place + 11) % self._vocab_size for place in range(rows)]
+        self._cache.set_blocks(0, range(self._cache.shape.table))
+        for start in range(0, rows, self._prefill_chunk):
+            self.prefill(slot=0, start=start, token_ids=tokens[start : start + self._prefill_chunk])
+        written = [part.clone() for part in self._cache.layer(self._cache.shape.layers - 1)]
+        for start in steps:
+            row = torch.tensor([tokens[start : start + ROWS]])
+            self.forward(row, torch.tensor([start]), torch.tensor([0]))
+        again = self._cache.layer(self._cache.shape.layers - 1)
+        return all(torch.equal(one, other) for one, other in zip(written, again, strict=True))
 
 
 def load(options: EngineOptions, checkpoint: Path) -> TransformersTarget:
@@ -132,7 +176,11 @@ def load(options: EngineOptions, checkpoint: Path) -> TransformersTarget:
         dtype=options.dtype,
         num_slots=options.max_num_seqs,
         max_model_len=options.max_model_len,
+        prefill_chunk=options.batched_tokens,
         threads=options.threads,
+        block_size=options.block_size,
+        blocks=options.kv_cache_blocks,
+        memory=options.kv_cache_memory,
     )
 
 
@@ -141,11 +189,30 @@ def _check_layers(config: Any) -> None:
         raise ReleaseError("checkpoint: has sliding-window layers; set use_sliding_window to false in its config.json")
 
 
-def _check_chunk(prefill_chunk: int, bucket: int) -> None:
-    if prefill_chunk < ROWS or prefill_chunk % ROWS or bucket % prefill_chunk:
+def _check_sizes(*, prefill_chunk: int, block_size: int, tile: int) -> None:
+    if prefill_chunk < ROWS or prefill_chunk % ROWS:
+        raise ReleaseError(f"engine.max_num_batched_tokens: {prefill_chunk}; choose a multiple of {ROWS}")
+    if block_size % ROWS or not block_size or tile % block_size:
         raise ReleaseError(
-            f"engine.prefill_chunk: {prefill_chunk}; choose a multiple of {ROWS} that divides the bucket of {bucket}"
+            f"engine.block_size: {block_size}; choose a multiple of {ROWS} that divides the {tile} keys of a tile"
         )
+
+
+def _padded(prompt: PromptRows) -> tuple[int, int, int]:
+    return prompt.slot, prompt.start, -(-len(prompt.token_ids) // ROWS) * ROWS
+
+
+def _ids(prompt: PromptRows) -> Tensor:
+    return torch.tensor([*prompt.token_ids, *[0] * (-len(prompt.token_ids) % ROWS)])
+
+
+def _check_numbers(hidden: Tensor, prompts: Sequence[PromptRows]) -> None:
+    """An overflow anywhere in a prompt reaches the last hidden state of its row."""
+    first = 0
+    for prompt in prompts:
+        if not hidden[first : first + len(prompt.token_ids)].isfinite().all():
+            raise EngineError("the model computed no usable numbers for this prompt")
+        first += _padded(prompt)[2]
 
 
 def _load_model(checkpoint: Path, dtype: str) -> Any:
@@ -156,6 +223,6 @@ def _load_model(checkpoint: Path, dtype: str) -> Any:
     return model
 
 
-def _cache_shape(config: Any, *, slots: int, length: int, dtype: torch.dtype) -> CacheShape:
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return CacheShape(config.num_hidden_layers, slots, config.num_key_value_heads, head_dim, length, dtype)
+def _head_dim(config: Any) -> int:
+    head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return head_dim

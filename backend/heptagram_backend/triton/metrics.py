@@ -15,6 +15,9 @@ _GAUGES: Final[Mapping[str, str]] = {
     "waiting": "Requests in the queue",
     "slots_used": "Slots of the batch in use",
     "slots_total": "Slots of the batch",
+    "blocks_held": "Blocks of the key/value cache that running requests hold",
+    "blocks_cached": "Blocks that nobody holds and that a request with the same beginning may still use",
+    "blocks_total": "Blocks of the key/value cache",
     "live_matchers": "Grammar matchers that are not closed",
 }
 _COUNTERS: Final[Mapping[str, str]] = {
@@ -27,6 +30,8 @@ _COUNTERS: Final[Mapping[str, str]] = {
     "draft_tokens": "Tokens drafted",
     "accepted_draft_tokens": "Drafted tokens that the target accepted",
     "steps": "K7 steps",
+    "preemptions": "Times a running request gave up its blocks and was computed again later",
+    "prefix_hit_tokens": "Prompt tokens found in the cache",
 }
 
 
