@@ -16,13 +16,15 @@ import torch
 from transformers import LlamaForCausalLM
 
 from heptagram_backend.constraint import ConstraintSpec
-from heptagram_backend.engines.parts import Parts
+from heptagram_backend.engine import EngineLimits
+from heptagram_backend.engines.parts import Parts, assemble
 from heptagram_backend.generation import DraftSource, GenerationRequest, OutputSpec
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.step import Outcome
 from heptagram_backend.targets.transformers_target import TransformersTarget
 from tests.engine.harness import (
     EOS,
+    Collector,
     Result,
     agrees_with_one_row_decoding,
     drive,
@@ -103,6 +105,31 @@ def test_no_drafter_no_batch_size_and_no_draft_count_changes_a_token(
             slots = [(5 * count + step) % 8 for step in range(size)]
             assert drive(parts, batch, slots) == [plain[place] for place in chosen], f"K {count}, batch {size}"
     assert parts.grammars.live == 0
+
+
+@pytest.mark.parametrize("drafts", ["none", "prompt_lookup", "grammar_forced", "auto", "scripted"])
+def test_no_preemption_and_no_shared_prefix_changes_a_token(
+    parts: Parts, tmp_path_factory: pytest.TempPathFactory, drafts: DraftSource
+) -> None:
+    """By the engine itself: blocks for little more than one sequence, and prompts that are found in the cache."""
+    requests = [replace(request, max_tokens=request.max_tokens + 24, drafts=drafts) for request in _requests()]
+    expected = [masked_argmax(parts.target, request, tiny_vocabulary()) for request in requests]
+    assert isinstance(parts.target, TransformersTarget)
+    dtype = "float32" if parts.target._dtype == torch.float32 else "bfloat16"
+    folder = tiny_checkpoint(tmp_path_factory.mktemp("tiny"))
+    scarce = TransformersTarget(folder, dtype=dtype, num_slots=8, max_model_len=128, block_size=8, blocks=20)
+    engine = assemble(tiny_parts(scarce, scripts={"scripted": _adversary}), EngineLimits("1", 64, 60_000, "tiny"))
+    for chosen in (range(8), [5], [5]):
+        sinks = [Collector() for _ in chosen]
+        for place, sink in zip(chosen, sinks, strict=True):
+            engine.submit(replace(requests[place], return_token_ids=True), sink)
+        assert all(sink.done.wait(60) for sink in sinks)
+        found = [Result(tuple(sink.token_ids), sink.finish.reason) for sink in sinks]
+        assert found == [expected[place] for place in chosen]
+    seen = engine.snapshot()
+    assert seen.preemptions > 2
+    assert seen.prefix_hit_tokens >= 88
+    engine.close()
 
 
 def test_the_grid_says_something(plain: list[Result]) -> None:

@@ -16,11 +16,11 @@ from torch import Tensor
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import assemble
-from heptagram_backend.errors import OverloadedError, RequestError
+from heptagram_backend.errors import OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import DraftSource, GenerationRequest, OutputSpec, Trigger
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.base import PromptRows
-from heptagram_backend.targets.scripted import PagedScriptedTarget
+from heptagram_backend.targets.scripted import PagedScriptedTarget, ScriptedTarget
 from heptagram_wire.events import Failure, Finish, Ping, Start
 from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts, until
 
@@ -186,6 +186,14 @@ def test_streams_go_on_while_a_long_prompt_is_written(make: Make) -> None:
     assert len(shared) >= 99 // 8, "the prompt was written in turns that the stream shared"
     assert max(shared) == 8
     assert all(steps for steps, rows in target.turns[1:] if rows > 1), "the stream had to wait"
+
+
+@pytest.mark.parametrize("option", ["kv_cache_blocks", "kv_cache_memory"])
+def test_a_cache_size_for_a_target_without_blocks_is_refused(option: str) -> None:
+    target = ScriptedTarget(letters, vocab_size=288, num_slots=1, max_model_len=64)
+    options: dict[str, Any] = {"mask_pool_rows": 128, option: 1000}
+    with pytest.raises(ReleaseError, match=f"engine.{option}: this model keeps a cache for each sequence"):
+        tiny_parts(target, options=EngineOptions(**options))
 
 
 def test_many_constrained_requests_in_a_small_cache_all_end(make: Make) -> None:

@@ -42,6 +42,14 @@ def test_the_format_goes_into_the_release() -> None:
     assert options.overrides == Overrides(release={"format": "deepseek_v4"})
 
 
+def test_flags_of_the_scheduler_and_the_cache() -> None:
+    flags = ["--max-num-batched-tokens", "256", "--long-prefill-token-threshold", "32", "--block-size", "16"]
+    wanted = {"max_num_batched_tokens": 256, "long_prefill_token_threshold": 32, "block_size": 16}
+    assert parse_arguments(flags).overrides.engine == wanted
+    assert parse_arguments(["--enable-prefix-caching"]).overrides.engine == {"enable_prefix_caching": True}
+    assert parse_arguments(["--no-enable-prefix-caching"]).overrides.engine == {"enable_prefix_caching": False}
+
+
 def test_a_demo_takes_free_ports_unless_told() -> None:
     options = parse_arguments(["--demo", "--http-port", "8123"])
     address = options.address
@@ -68,9 +76,6 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
         (["--model", "m", "--format", "nope"], "choose from 'chatml_json', 'deepseek_v4'"),
         (["--format", "deepseek_v4"], "--format: belongs to a checkpoint of your own"),
         (["--model-repository", "b", "--format", "deepseek_v4"], "served as it is"),
-        (["--block-size", "32"], "--block-size: not supported by the engine yet"),
-        (["--enable-prefix-caching"], "--enable-prefix-caching: not supported"),
-        (["--max-num-batched-tokens", "1", "--long-prefill-token-threshold", "2"], "--long-prefill-token-threshold"),
         (["--model", "a", "--model-repository", "b"], "not allowed with"),
         (["--model-repository", "b", "--max-num-seqs", "2"], "served as it is"),
         (["--speculative-config", "{"], "--speculative-config: not JSON"),
@@ -83,6 +88,7 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
         (["--generate-config", '{"max_tokens": 0}'], "at least 1"),
         (["--device", "tpu"], "invalid choice"),
         (["--served-model-name", "a b"], "--served-model-name: must match"),
+        (["--block-size", "big"], "invalid int value"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(flags: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from heptagram_backend.draw import RowSampler
 from heptagram_backend.emit import Emitter
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engine_api import Sink
+from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import load_format
 from heptagram_backend.generation import DraftSource, GenerationRequest, Trigger
 from heptagram_backend.inputs import StepInputs, declarations
@@ -120,25 +121,29 @@ def _watch(trigger: Trigger | None) -> TriggerWatch | None:
 
 
 def _scheduler(target: Target, options: EngineOptions) -> Scheduler:
-    """Over a target without blocks a slot is one block that holds a whole sequence."""
-    paged = isinstance(target, PagedTarget)
-    budget = Budget(
-        options.batched_tokens,
-        options.long_prefill_token_threshold,
-        chunk=target.prefill_chunk,
-        unit=ROWS if paged else target.prefill_chunk,
-    )
-    if not isinstance(target, PagedTarget):
-        pool = BlockPool(total=target.num_slots, block_size=target.max_model_len + ROWS)
-        return Scheduler(slots=target.num_slots, pool=pool, budget=budget)
-    return Scheduler(
-        slots=target.num_slots,
-        pool=BlockPool(total=target.paging.blocks, block_size=target.paging.block_size),
-        budget=budget,
-        caching=options.enable_prefix_caching,
-        decoded=target.paging.decoded,
-        tables=target.set_blocks,
-    )
+    """Over a target without blocks a slot is one block that holds a whole sequence.
+
+    Raises:
+        ReleaseError: an option sizes a cache that the target does not have.
+    """
+    if isinstance(target, PagedTarget):
+        return Scheduler(
+            slots=target.num_slots,
+            pool=BlockPool(total=target.paging.blocks, block_size=target.paging.block_size),
+            budget=_budget(target, options, unit=ROWS),
+            caching=options.enable_prefix_caching,
+            decoded=target.paging.decoded,
+            tables=target.set_blocks,
+        )
+    for name in ("kv_cache_blocks", "kv_cache_memory"):
+        if getattr(options, name) is not None:
+            raise ReleaseError(f"engine.{name}: this model keeps a cache for each sequence, not blocks; leave it out")
+    pool = BlockPool(total=target.num_slots, block_size=target.max_model_len + ROWS)
+    return Scheduler(slots=target.num_slots, pool=pool, budget=_budget(target, options, unit=target.prefill_chunk))
+
+
+def _budget(target: Target, options: EngineOptions, *, unit: int) -> Budget:
+    return Budget(options.batched_tokens, options.long_prefill_token_threshold, chunk=target.prefill_chunk, unit=unit)
 
 
 class _SequenceMaker:

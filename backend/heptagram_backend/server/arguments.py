@@ -20,9 +20,13 @@ _DESCRIPTION = "Start tritonserver with the model repository, wait until it is r
 _PORTS = {"grpc": 8001, "http": 8000, "metrics": 8002, "openai": 9000}
 _PORT_HELP = {"openai": "of the OpenAI-compatible gateway; 0 starts none; "}
 _USAGE = "heptagram serve [--model-repository P | --model DIR_OR_GGUF] [options]"
-_ENGINE_FLAGS = ("max_model_len", "max_num_seqs")
-# Engine options of the contract that the engine has no use for yet.
-_NOT_YET = ("max_num_batched_tokens", "long_prefill_token_threshold", "block_size")
+_ENGINE_FLAGS = {
+    "max_model_len": "tokens of prompt and answer",
+    "max_num_seqs": "requests that run at once",
+    "max_num_batched_tokens": "rows of a forward: 8 for each running request, the rest for prompts",
+    "long_prefill_token_threshold": "most rows of one prompt in a forward that others share",
+    "block_size": "rows of a cache block",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,6 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
     """Parse the command line; argparse prints usage errors and leaves with status 2."""
     parser = _parser()
     values = parser.parse_args(argv)
-    _refuse_not_yet(parser, values)
     overrides = _overrides(parser, values)
     if values.model_repository and overrides:
         parser.error(
@@ -79,14 +82,16 @@ def _parser() -> argparse.ArgumentParser:
         choices=sorted(FORMATS),
         help="how the model of --model writes prompts and calls (default: chatml_json; embedded models know theirs)",
     )
-    for name in _ENGINE_FLAGS:
-        release.add_argument(_flag(name), type=int, metavar="N")
+    for name, text in _ENGINE_FLAGS.items():
+        release.add_argument(_flag(name), type=int, metavar="N", help=text)
     release.add_argument("--speculative-config", metavar="JSON", help='{"method": "auto", "num_speculative_tokens": 7}')
     release.add_argument("--generate-config", metavar="JSON", help='defaults of a request: {"max_tokens": 2048}')
     release.add_argument("--device", choices=("cpu", "cuda", "npu"))
-    for name in _NOT_YET:
-        release.add_argument(_flag(name), type=int, metavar="N", help="not supported yet")
-    release.add_argument("--enable-prefix-caching", action="store_true", help="not supported yet")
+    release.add_argument(
+        "--enable-prefix-caching",
+        action=argparse.BooleanOptionalAction,
+        help="share the cache blocks of equal prompt beginnings (default: yes)",
+    )
     where = parser.add_argument_group("addresses")
     where.add_argument("--host", default="127.0.0.1", help="default: %(default)s")
     for name, port in _PORTS.items():
@@ -109,15 +114,9 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _refuse_not_yet(parser: argparse.ArgumentParser, values: argparse.Namespace) -> None:
-    given = [_flag(name) for name in _NOT_YET if getattr(values, name) is not None]
-    given += ["--enable-prefix-caching"] if values.enable_prefix_caching else []
-    if given:
-        parser.error(f"{', '.join(given)}: not supported by the engine yet; leave it out")
-
-
 def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> Overrides:
-    engine = {name: getattr(values, name) for name in _ENGINE_FLAGS if getattr(values, name) is not None}
+    names = (*_ENGINE_FLAGS, "enable_prefix_caching")
+    engine = {name: getattr(values, name) for name in names if getattr(values, name) is not None}
     if values.device:
         engine["device"] = values.device
     engine |= _speculative(parser, values.speculative_config)
