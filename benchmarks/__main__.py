@@ -103,6 +103,24 @@ def _ensemble(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  #
     return ensemble_against_engine(tool_calls(1 if quick else 4, max_tokens=_MAX_TOKENS), 3 if quick else 9)
 
 
+def _blocks(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
+    from benchmarks.paging import blocks
+
+    return blocks(3 if quick else 9)
+
+
+def _prefix(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
+    from benchmarks.paging import shared_prefix
+
+    return shared_prefix(2 if quick else 7)
+
+
+def _long_prompt(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
+    from benchmarks.paging import long_prompt
+
+    return long_prompt(1 if quick else 5)
+
+
 if TYPE_CHECKING:
     from benchmarks.bench_engine import BenchEngine
     from heptagram_backend.generation import GenerationRequest
@@ -116,6 +134,9 @@ SUITES: Final[Mapping[str, Callable[[BenchEngine, Requests, bool], Suite]]] = {
     "drafters": _drafters,
     "batches": _batches,
     "sampling": _sampling,
+    "blocks": _blocks,
+    "prefix": _prefix,
+    "long-prompt": _long_prompt,
     "ensemble": _ensemble,
 }
 GRAMMAR: Final = "grammar"  # needs no engine

@@ -27,13 +27,19 @@ PATIENCE = 8
 class Budget:
     """What one forward holds, in rows. Chunks of a prompt begin at multiples of ``unit`` and have at most ``chunk``.
 
-    While others compute too, a prompt gets at most ``long_prefill_token_threshold`` rows, so that they hardly wait.
+    While others compute too, a prompt gets at most ``long_prefill_token_threshold`` rows, so that they hardly wait: so
+    many at its beginning, and fewer the more keys each has to attend to. ``keys_per_row`` keys count as one row more.
     """
 
     max_num_batched_tokens: int
     long_prefill_token_threshold: int
     chunk: int
     unit: int
+    keys_per_row: int
+
+    def shared(self, cached: int) -> int:
+        """Most rows behind ``cached`` others, beside steps and other prompts."""
+        return min(self.chunk, self.long_prefill_token_threshold * self.keys_per_row // (self.keys_per_row + cached))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,20 +282,17 @@ class Scheduler:
         """Share what the steps leave of the budget. Each turn writes some of a prompt, if there is one."""
         prefilling = [sequence for sequence in self._running if sequence.state is State.PREFILLING]
         room = self._budget.max_num_batched_tokens - ROWS * decoding
-        limit = self._budget.chunk
-        if decoding or len(prefilling) > 1:
-            limit = min(limit, self._budget.long_prefill_token_threshold)
+        crowded = decoding or len(prefilling) > 1
         for place, sequence in enumerate(prefilling):
-            size = self._cut(sequence.prefill_left, min(limit, room)) or (0 if place else self._least(sequence))
+            limit = self._budget.shared(sequence.cached) if crowded else self._budget.chunk
+            least = 0 if place else min(sequence.prefill_left, self._budget.unit)
+            size = self._cut(sequence.prefill_left, min(limit, room)) or least
             if size:
                 room -= size
                 yield Chunk(sequence, size)
 
     def _cut(self, left: int, room: int) -> int:
         return left if left <= room else max(0, room // self._budget.unit * self._budget.unit)
-
-    def _least(self, sequence: Sequence) -> int:
-        return min(sequence.prefill_left, self._budget.unit)
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:

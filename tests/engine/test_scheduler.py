@@ -38,9 +38,13 @@ def make_sequence(name: int, prompt: int, *, max_tokens: int, priority: int = 0,
 class Bench:
     """A scheduler, and a stand-in for the model that remembers of every cache row whose prefix it holds."""
 
-    def __init__(self, *, slots: int = 3, blocks: int = 6, caching: bool = True, decoded: bool = True) -> None:
+    def __init__(
+        self, *, slots: int = 3, blocks: int = 6, caching: bool = True, decoded: bool = True, threshold: int = 8
+    ) -> None:
         pool = BlockPool(total=blocks, block_size=BLOCK)
-        budget = Budget(max_num_batched_tokens=40, long_prefill_token_threshold=8, chunk=32, unit=8)
+        budget = Budget(
+            max_num_batched_tokens=40, long_prefill_token_threshold=threshold, chunk=32, unit=8, keys_per_row=100
+        )
         self.scheduler = Scheduler(slots=slots, pool=pool, budget=budget, caching=caching, decoded=decoded)
         self.rows: dict[int, tuple[int, ...]] = {}
         self.ended: list[Sequence] = []
@@ -239,6 +243,23 @@ def test_a_long_prompt_leaves_room_for_short_ones_and_for_steps() -> None:
     before = long.cached
     bench.step(1)
     assert long.cached == before + 32, "alone, a prompt gets all there is"
+
+
+def test_beside_others_a_prompt_gets_the_fewer_rows_the_more_keys_they_attend_to() -> None:
+    bench = Bench(slots=3, blocks=100, threshold=32)
+    stream = bench.submit(1, 200)
+    bench.step(1)
+    long = bench.submit(400, 1)
+    assert stream
+    assert long
+    sizes = []
+    while long.prefill_left:
+        before = long.cached
+        assert stream in bench.step(1).decode
+        sizes.append(long.cached - before)
+    assert sizes[:2] == [32, 24]
+    assert sizes == sorted(sizes, reverse=True)
+    assert 8 in sizes
 
 
 def test_equal_prefixes_share_blocks_and_need_no_prefill() -> None:

@@ -130,7 +130,7 @@ def _scheduler(target: Target, options: EngineOptions) -> Scheduler:
         return Scheduler(
             slots=target.num_slots,
             pool=BlockPool(total=target.paging.blocks, block_size=target.paging.block_size),
-            budget=_budget(target, options, unit=ROWS),
+            budget=_budget(target, options, unit=ROWS, keys_per_row=target.paging.keys_per_row),
             caching=options.enable_prefix_caching,
             decoded=target.paging.decoded,
             tables=target.set_blocks,
@@ -139,11 +139,18 @@ def _scheduler(target: Target, options: EngineOptions) -> Scheduler:
         if getattr(options, name) is not None:
             raise ReleaseError(f"engine.{name}: this model keeps a cache for each sequence, not blocks; leave it out")
     pool = BlockPool(total=target.num_slots, block_size=target.max_model_len + ROWS)
-    return Scheduler(slots=target.num_slots, pool=pool, budget=_budget(target, options, unit=target.prefill_chunk))
+    budget = _budget(target, options, unit=target.prefill_chunk, keys_per_row=target.max_model_len)
+    return Scheduler(slots=target.num_slots, pool=pool, budget=budget)
 
 
-def _budget(target: Target, options: EngineOptions, *, unit: int) -> Budget:
-    return Budget(options.batched_tokens, options.long_prefill_token_threshold, chunk=target.prefill_chunk, unit=unit)
+def _budget(target: Target, options: EngineOptions, *, unit: int, keys_per_row: int) -> Budget:
+    return Budget(
+        options.batched_tokens,
+        options.long_prefill_token_threshold,
+        chunk=target.prefill_chunk,
+        unit=unit,
+        keys_per_row=keys_per_row,
+    )
 
 
 class _SequenceMaker:

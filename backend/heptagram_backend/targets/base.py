@@ -48,11 +48,16 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """The cache of a paged target. ``decoded``: this device writes the same bits in a step as in a prompt."""
+    """The cache of a paged target.
+
+    ``decoded``: this device writes the same bits in a step as in a prompt. To attend to ``keys_per_row`` keys takes
+    about as long as all else that a row needs.
+    """
 
     blocks: int
     block_size: int
     decoded: bool
+    keys_per_row: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

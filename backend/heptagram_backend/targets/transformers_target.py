@@ -80,7 +80,9 @@ class TransformersTarget:
         own = workspace or Workspace()
         own.reserve(shape.declarations())
         self._cache = PagedCache(shape, own)
-        self._paging = Paging(shape.blocks, block_size, decoded=self._steps_write_what_prompts_write())
+        self._paging = Paging(
+            shape.blocks, block_size, self._steps_write_what_prompts_write(), keys_per_row=_keys_per_row(config)
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -221,6 +223,14 @@ def _load_model(checkpoint: Path, dtype: str) -> Any:
         pack_linears(model)
         fuse_parts(model)
     return model
+
+
+def _keys_per_row(config: Any) -> int:
+    """By the multiplications of one layer; those of attention were seen to take three times as long (SmolLM2, CPU)."""
+    heads, kv_heads, width = config.num_attention_heads, config.num_key_value_heads, config.hidden_size
+    linear = width * (2 * (heads + kv_heads) * _head_dim(config) + 3 * config.intermediate_size)
+    attended = 2 * heads * _head_dim(config)
+    return int(max(1, linear // (3 * attended)))
 
 
 def _head_dim(config: Any) -> int:
