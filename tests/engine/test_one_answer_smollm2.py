@@ -14,14 +14,15 @@ from transformers import AutoModelForCausalLM
 from heptagram_backend.checkpoint import resolve
 from heptagram_backend.drafts import DraftPolicy, draft_policy
 from heptagram_backend.drafts.scripted import Scripted
-from heptagram_backend.engines.parts import Parts, Vocabulary, make_parts
+from heptagram_backend.engine import EngineLimits, K7Engine
+from heptagram_backend.engines.parts import Parts, Vocabulary, assemble, make_parts
 from heptagram_backend.generation import DraftSource, GenerationRequest
 from heptagram_backend.grammars import load_grammar_factory
 from heptagram_backend.preprocess import Preprocessor
 from heptagram_backend.release import EngineOptions, Release
 from heptagram_backend.targets.transformers_target import TransformersTarget
 from heptagram_backend.tokenizer import CheckpointTokenizer
-from tests.engine.harness import Result, agrees_with_one_row_decoding, drive, masked_argmax
+from tests.engine.harness import Collector, Result, agrees_with_one_row_decoding, drive, masked_argmax
 
 pytestmark = pytest.mark.server
 
@@ -130,3 +131,40 @@ def test_it_agrees_with_one_row_decoding(
         compared += agrees_with_one_row_decoding(model, parts.target, request, answer, vocabulary, tolerance=2e-2)
     assert compared > 12
     parts.grammars.close()
+
+
+@pytest.mark.timeout(600)
+def test_preemption_and_shared_prefixes_change_nothing(
+    checkpoint: Path, requests: list[GenerationRequest], plain: list[Result], vocabulary: Vocabulary
+) -> None:
+    """The engine itself, with blocks for little more than one sequence, and then the same prompts once more."""
+    engine, answers = _engine(checkpoint, vocabulary, blocks=66), []
+    for chosen in (requests, requests[:1], requests[:1]):
+        sinks = [Collector() for _ in chosen]
+        for request, sink in zip(chosen, sinks, strict=True):
+            engine.submit(replace(request, return_token_ids=True), sink)
+        assert all(sink.done.wait(500) for sink in sinks)
+        answers += [tuple(sink.token_ids) for sink in sinks]
+    seen = engine.snapshot()
+    engine.close()
+    expected = [*plain, plain[0], plain[0]]
+    assert answers == [result.tokens for result in expected]
+    assert seen.preemptions > 0
+    assert seen.prefix_hit_tokens > 100
+
+
+def _engine(checkpoint: Path, vocabulary: Vocabulary, *, blocks: int) -> K7Engine:
+    options = EngineOptions(mask_pool_rows=128, max_num_seqs=4)
+    target = TransformersTarget(
+        checkpoint,
+        dtype=SHIPPED.engine.dtype,
+        num_slots=4,
+        max_model_len=512,
+        prefill_chunk=96,
+        block_size=8,
+        blocks=blocks,
+    )
+    stops = sorted(vocabulary.eos_ids)
+    factory = load_grammar_factory(vocabulary.token_bytes, vocab_width=target.vocab_size, stop_token_ids=stops)
+    parts = make_parts(target=target, vocabulary=vocabulary, factory=factory, options=options)
+    return assemble(parts, EngineLimits("1", 16, 600_000, SHIPPED.vocabulary or ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from heptagram_backend.targets.base import PromptRows
 from heptagram_backend.targets.invariance import row_invariance
 from heptagram_backend.targets.transformers_target import TransformersTarget
 from tests.targets.tiny import FAMILIES, save_tiny
@@ -21,22 +23,35 @@ def test_tiny_models_are_invariant(tmp_path: Path, family: str, dtype: str) -> N
     target = TransformersTarget(checkpoint, dtype=dtype, num_slots=8, max_model_len=2048)
     report = row_invariance(target)
     assert report.passed, report
-    assert len(report.checks) == 6
+    assert len(report.checks) == 8
 
 
 class Leaky(TransformersTarget):
-    """A wrong target: each sequence's logits depend a little on the size of the batch, or on its row."""
+    """A wrong target: each sequence's logits depend a little on what they should not."""
 
     by = "batch"
 
-    def forward(self, token_ids: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
-        logits = super().forward(token_ids, positions, slots)
-        if self.by == "batch":
-            return logits * (1 + len(slots) * 1e-6)
+    def mixed(self, token_ids: Tensor, positions: Tensor, slots: Tensor, prompts: Sequence[PromptRows]) -> Tensor:
+        logits = super().mixed(token_ids, positions, slots, prompts)
+        match self.by:
+            case "batch":
+                return logits * (1 + len(slots) * 1e-6)
+            case "prompts":
+                return logits * (1 + len(prompts) * 1e-6)
+            case "table":
+                return logits + self._cache._blocks[int(slots[0])][0] * 1e-6
         return logits + torch.arange(8).view(1, 8, 1) * 1e-6
 
 
-@pytest.mark.parametrize(("by", "failing"), [("batch", {"company", "place"}), ("row", {"row"})])
+@pytest.mark.parametrize(
+    ("by", "failing"),
+    [
+        ("batch", {"company", "place"}),
+        ("row", {"row"}),
+        ("prompts", {"mixed"}),
+        ("table", {"blocks", "company", "place"}),
+    ],
+)
 def test_a_dependence_is_found_and_named(tmp_path: Path, by: str, failing: set[str]) -> None:
     target: Any = Leaky(save_tiny(tmp_path, "llama"), dtype="float32", num_slots=3, max_model_len=64)
     target.by = by

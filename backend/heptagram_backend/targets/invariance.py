@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heptagram_backend.targets.base import Target
+from heptagram_backend.targets.base import PagedTarget, PromptRows, Target
 from heptagram_kernels.layout import ROWS
 
 # Around a multiple of 256 rows the attention of neighbouring steps has different sizes.
@@ -56,8 +56,9 @@ def row_invariance(target: Target, *, report: Callable[[str], object] = str) -> 
         raise ValueError(f"max_model_len: {target.max_model_len}; the self-test needs {_SHORT[0] + 3 * ROWS}")
     probe = _Probe(target)
     checks = []
-    for number, (name, (check, lengths)) in enumerate(_CHECKS.items(), start=1):
-        report(f"{name} ({number} of {len(_CHECKS)})")
+    wanted = _CHECKS | (_PAGED_CHECKS if isinstance(target, PagedTarget) else {})
+    for number, (name, (check, lengths)) in enumerate(wanted.items(), start=1):
+        report(f"{name} ({number} of {len(wanted)})")
         checks.append(Check(name, max(check(probe, length) for length in lengths if length <= room)))
     return InvarianceReport(tuple(checks))
 
@@ -168,6 +169,41 @@ def _prefill(probe: _Probe, length: int) -> float:
     return max(worst, _difference(probe.step((0, drafts, length))[0], first))
 
 
+def _blocks(probe: _Probe, length: int) -> float:
+    """Blocks that are no neighbours, and a prompt that is cut at other places."""
+    target = probe.target
+    assert isinstance(target, PagedTarget)
+    tokens = probe.start(0, seed=7, length=length)
+    drafts = tokens[length:][:ROWS]
+    first = probe.step((0, drafts, length))[0]
+    blocks = range(-(-(target.max_model_len + ROWS) // target.paging.block_size))
+    worst = 0.0
+    for table in ([*blocks[1::2], *blocks[::2]], list(blocks)):
+        target.set_blocks(0, table)
+        for start in range(0, length, 3 * ROWS):
+            target.prefill(slot=0, start=start, token_ids=tokens[start : min(length, start + 3 * ROWS)])
+        worst = max(worst, _difference(probe.step((0, drafts, length))[0], first))
+    return worst
+
+
+def _mixed(probe: _Probe, length: int) -> float:
+    """Rows of another prompt in the same forward, and rows written so."""
+    target, last = probe.target, probe.target.num_slots - 1
+    assert isinstance(target, PagedTarget)
+    if last == 0:
+        return 0.0
+    tokens, other = probe.start(0, seed=8, length=length), probe.start(last, seed=9, length=length)
+    anchor, drafts = torch.tensor([length]), tokens[length:][:ROWS]
+    alone = probe.step((0, drafts, length))[0]
+    later = probe.step((last, other[length:][:ROWS], length))[0]
+    worst = 0.0
+    for start in range(0, length, target.prefill_chunk):
+        rows = PromptRows(last, start, other[start : min(length, start + target.prefill_chunk)])
+        together = target.mixed(torch.tensor([drafts]), anchor, torch.tensor([0]), [rows])[0]
+        worst = max(worst, _difference(together, alone))
+    return max(worst, _difference(probe.step((last, other[length:][:ROWS], length))[0], later))
+
+
 _CHECKS: dict[str, tuple[Callable[[_Probe, int], float], tuple[int, ...]]] = {
     "company": (_company, _SHORT),
     "place": (_place, _SHORT),
@@ -175,4 +211,8 @@ _CHECKS: dict[str, tuple[Callable[[_Probe, int], float], tuple[int, ...]]] = {
     "drafts": (_drafts, _SHORT),
     "reuse": (_reuse, _SHORT),
     "prefill": (_prefill, _SHORT),
+}
+_PAGED_CHECKS: dict[str, tuple[Callable[[_Probe, int], float], tuple[int, ...]]] = {
+    "blocks": (_blocks, _SHORT),
+    "mixed": (_mixed, _SHORT),
 }
