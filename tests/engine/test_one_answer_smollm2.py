@@ -138,7 +138,7 @@ def test_preemption_and_shared_prefixes_change_nothing(
     checkpoint: Path, requests: list[GenerationRequest], plain: list[Result], vocabulary: Vocabulary
 ) -> None:
     """The engine itself, with blocks for little more than one sequence, and then the same prompts once more."""
-    engine, answers = _engine(checkpoint, vocabulary, blocks=66), []
+    engine, answers = _engine(checkpoint, vocabulary, blocks=27), []
     for chosen in (requests, requests[:1], requests[:1]):
         sinks = [Collector() for _ in chosen]
         for request, sink in zip(chosen, sinks, strict=True):
@@ -159,7 +159,7 @@ def _engine(checkpoint: Path, vocabulary: Vocabulary, *, blocks: int) -> K7Engin
         checkpoint,
         dtype=SHIPPED.engine.dtype,
         num_slots=4,
-        max_model_len=512,
+        max_model_len=184,
         prefill_chunk=96,
         block_size=8,
         blocks=blocks,

@@ -19,7 +19,7 @@ from heptagram_backend.doctor.finding import Finding
 
 NAME: Final = "one answer"
 _MODULE: Final = "heptagram_backend.doctor.selftest"
-# Contexts around the first two multiples of 256 keys, alone and in company: 72 forwards and 63 prefills of 64 rows.
+# Contexts around the first two multiples of 256 keys, alone and in company.
 _MAX_MODEL_LEN: Final = 536
 _SLOTS: Final = 4
 _ADVICE: Final = "on this device answers may depend on what runs beside them; report it with your processor and torch"
