@@ -128,6 +128,7 @@ class Scheduler:
     def schedule(self) -> Turn:
         """What to compute now. Sequences are admitted and preempted on the way."""
         before = self.preemptions
+        # One that is preempted by another before it cannot decode any more when its turn comes.
         decode = [sequence for sequence in [*self._running] if sequence.can_decode and self._grow(sequence)]
         if self.preemptions == before:  # what was just taken away is not given out again
             decode += [sequence for sequence in self._admit() if sequence.can_decode]
@@ -185,8 +186,6 @@ class Scheduler:
 
     def _grow(self, sequence: Sequence) -> bool:
         """Give a running sequence the blocks of its next step; False if it must wait for those before it."""
-        if sequence.state is State.QUEUED:  # preempted by one before it
-            return False
         need = self._blocks_for(len(sequence.tokens)) - len(sequence.blocks)
         if need <= 0:
             return True

@@ -65,6 +65,8 @@ class K7Step:
         A fault of one of ``sequences`` ends up in its own outcome. What raises does so before anything is committed.
         """
         planned, outcomes = self._plan(sequences)
+        if not planned and not chunks:
+            return outcomes
         logits, batch = self._forward(planned, chunks)
         if planned:
             verdicts = self._inputs.verify(batch, logits)

@@ -16,11 +16,12 @@ from torch import Tensor
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import assemble
-from heptagram_backend.errors import OverloadedError, ReleaseError, RequestError
+from heptagram_backend.errors import EngineError, OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import DraftSource, GenerationRequest, OutputSpec, Trigger
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.base import PromptRows
 from heptagram_backend.targets.scripted import PagedScriptedTarget, ScriptedTarget
+from heptagram_backend.xgrammar_impl import XGrammarMatcher
 from heptagram_wire.events import Failure, Finish, Ping, Start
 from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts, until
 
@@ -267,6 +268,31 @@ def test_a_step_that_raises_is_narrowed_to_its_request(make: Make, bad: str) -> 
             assert sink.events[-1].code == "internal"
         else:
             assert answer(sink) == answer(run(alone, [request(text, ignore_eos=True, max_tokens=30)])[0])
+
+
+@pytest.mark.parametrize("company", [0, 2])
+def test_a_fault_in_planning_needs_no_forward(make: Make, monkeypatch: pytest.MonkeyPatch, company: int) -> None:
+    """A grammar that fails when it is asked for a mask ends its own request; the others share their forward on."""
+    engine = make(Target(letters, blocks=4 * WHOLE))
+    others = [request(f"{place} free", ignore_eos=True, max_tokens=30) for place in range(company)]
+    expected = [answer(sink) for sink in run(engine, others)]
+    before = engine.snapshot().requests_failed
+
+    def fails(*arguments: object) -> bool:
+        raise EngineError("no mask")
+
+    run(engine, [request("0 Oslo", constraint=CALL, output=CALLS, max_tokens=75)])  # compiled, and found alive
+    monkeypatch.setattr(XGrammarMatcher, "fill", fails)
+    sinks = [Collector() for _ in range(company + 1)]
+    engine.submit(request("0 Oslo", constraint=CALL, output=CALLS, max_tokens=75), sinks[company])
+    for other, sink in zip(others, sinks, strict=False):
+        engine.submit(other, sink)
+    assert all(sink.done.wait(20) for sink in sinks)
+    failure = sinks[company].events[-1]
+    assert isinstance(failure, Failure)
+    assert failure.message == "no mask"
+    assert [answer(sink) for sink in sinks[:company]] == expected
+    assert engine.snapshot().requests_failed == before + 1
 
 
 def test_priority_decides_who_waits(make: Make) -> None:
