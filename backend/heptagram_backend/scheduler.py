@@ -242,15 +242,19 @@ class Scheduler:
                 break
             shared = self._shared(sequence)
             need = self._blocks_for(len(sequence.tokens)) - len(shared)
-            # One block more for each that runs, or the newcomer would soon be preempted by their growth.
-            if not self.pool.can_allocate(need + len(self._running), beside=shared) and self._running:
+            # One block more for each that may grow, or the newcomer would soon be preempted by their growth.
+            growing = sum(map(self._may_grow, self._running))
+            if not self.pool.can_allocate(need + growing, beside=shared):
                 overtaken.append(sequence)
-            elif self.pool.can_allocate(need, beside=shared):
-                self._start(sequence, shared, need)
-                admitted.append(sequence)
-                for one in overtaken:
-                    one.overtaken += 1
+                continue
+            self._start(sequence, shared, need)
+            admitted.append(sequence)
+            for one in overtaken:
+                one.overtaken += 1
         return admitted
+
+    def _may_grow(self, sequence: Sequence) -> bool:
+        return len(sequence.blocks) < self._blocks_for(sequence.prompt_tokens + sequence.request.max_tokens)
 
     def _shared(self, sequence: Sequence) -> list[int]:
         """Blocks of others that hold the beginning of ``sequence``; the last token is never among them."""

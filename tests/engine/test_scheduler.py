@@ -217,6 +217,17 @@ def test_one_that_does_not_fit_is_overtaken_but_not_for_ever() -> None:
     assert big in bench.ended
 
 
+def test_all_slots_are_used_where_a_sequence_cannot_outgrow_its_block() -> None:
+    """A target without blocks: a slot is one block. None is kept back for a growth that cannot be."""
+    pool = BlockPool(total=3, block_size=64)
+    budget = Budget(128, 64, chunk=32, unit=8, keys_per_row=64)
+    scheduler = Scheduler(slots=3, pool=pool, budget=budget)
+    for name in range(3):
+        scheduler.add(make_sequence(name, 4, max_tokens=50))
+    scheduler.schedule()
+    assert (scheduler.running, pool.free) == (3, 0)
+
+
 def test_priority_comes_before_arrival() -> None:
     bench = Bench(slots=1)
     running = bench.submit(4, 2)
