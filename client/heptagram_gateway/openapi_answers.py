@@ -31,6 +31,7 @@ _REASON: Final = _one("stop", "length", "tool_calls")
 _USAGE: Final = _object(dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), _COUNT))
 _METRICS: Final = _object({"speculative_decoding": {"type": "object", "additionalProperties": True}})
 _FRAME: Final = {"id": _TEXT, "created": _COUNT, "model": _TEXT, "system_fingerprint": _TEXT}
+_LOGPROBS: Final[Schema] = {"type": ["object", "null"]}  # of the shape that OpenAI's reference has
 _CALL: Final = _object(
     {"id": _TEXT, "type": _one("function"), "function": _object({"name": _TEXT, "arguments": _TEXT})}
 )
@@ -39,10 +40,10 @@ _ASSISTANT: Final = _object(
     {"tool_calls": _list(_CALL), "reasoning_content": _TEXT, "reasoning": _TEXT},
 )
 _CHOICE: Final = _object(
-    {"index": _COUNT, "message": _ASSISTANT, "logprobs": _NULL, "finish_reason": _REASON},
+    {"index": _COUNT, "message": _ASSISTANT, "logprobs": _LOGPROBS, "finish_reason": _REASON},
     {"token_ids": _list(_COUNT)},
 )
-_TEXT_CHOICE: Final = _object({"index": _COUNT, "text": _TEXT, "logprobs": _NULL, "finish_reason": _REASON})
+_TEXT_CHOICE: Final = _object({"index": _COUNT, "text": _TEXT, "logprobs": _LOGPROBS, "finish_reason": _REASON})
 _CARD: Final = _object(
     {
         "id": _TEXT,

@@ -38,3 +38,15 @@ def test_memory_stays_flat(front: Running, server: ScriptedServer) -> None:
     for _ in range(3):
         after = round_of(200)
     assert after - before < 8 << 20
+
+
+def test_four_mebibytes(front: Running, server: ScriptedServer) -> None:
+    """Of the costliest JSON that the default limit admits; one byte more is refused."""
+    room = (4 << 20) - len(b'{"model": "chat", "messages": [[]]}')
+    full = b'{"model": "chat", "messages": [[]' + b",[]" * (room // 3) + b"]}"
+    full += b" " * ((4 << 20) - len(full))
+    with front.http() as client:
+        assert client.post("/v1/chat/completions", content=full).status_code == 200
+        assert client.post("/v1/chat/completions", content=full + b" ").status_code == 413
+    [(_, request)] = server.requests
+    assert len(request["messages"]) == room // 3 + 1

@@ -1,6 +1,7 @@
 """A deterministic engine behind the real Triton glue: faults and pauses at exactly the place a test asks for.
 
-It runs inside the real tritonserver, in a repository next to the shipped models. A request is a :class:`Script`.
+It runs inside the real tritonserver, in a repository next to the shipped models. A request is a :class:`Script`, or a
+chat request whose last message is the text of one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Script:
     fail_before_start: bool = False
     fail_after: int | None = None  # a failure event after so many deltas
     deadline_ms: int | None = None
+    stamp: bool = False  # each delta is the time of its sending, in ns of the machine's monotonic clock
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -43,7 +45,8 @@ class ProbePreprocessor:
         if raw == b"bug":
             raise ZeroDivisionError("a bug in preprocess")
         try:
-            script = Script(**json.loads(raw))
+            data = json.loads(raw)
+            script = Script(**(json.loads(data["messages"][-1]["content"]) if "messages" in data else data))
         except (ValueError, TypeError) as error:
             raise RequestError(str(error), code=codes.INVALID_JSON, param="request") from error
         return GenerationRequest(
@@ -142,7 +145,7 @@ class ProbeEngine:
                 return
             if done == script.deltas:
                 break
-            sink.send([TextDelta(f"{done} ")], final=False)
+            sink.send([TextDelta(f"{time.monotonic_ns() if script.stamp else done} ")], final=False)
             done += 1
         if stop.is_set():
             reason = "cancelled"
