@@ -245,10 +245,18 @@ class Watched:
         return _FAULTS.findall(text)
 
 
-@pytest.fixture(scope="module", params=list(_MODELS))
-def model(request: pytest.FixtureRequest) -> Watched:
+@pytest.fixture(scope="module")
+def watched() -> dict[str, Watched]:
+    """Each server from its first test on."""
+    return {}
+
+
+@pytest.fixture(params=list(_MODELS))
+def model(request: pytest.FixtureRequest, watched: dict[str, Watched]) -> Watched:
     served: Served = request.getfixturevalue(request.param)
-    return Watched(served, served.settle(), served.process.log.stat().st_size)
+    if request.param not in watched:
+        watched[request.param] = Watched(served, served.settle(), served.process.log.stat().st_size)
+    return watched[request.param]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +268,7 @@ def test_a_live_request(model: Watched, name: str) -> None:
     LIVE[name](model.served)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def front(model: Watched) -> Iterator[httpx2.Client]:
     with (
         running_gateway(model.served.grpc_url, "--served-model-name", "dsv4-flash-dspark-w8a8") as gateway,
@@ -298,16 +306,13 @@ def guided(front: httpx2.Client, body: str) -> tuple[str, dict[str, Any]]:
     return choice["finish_reason"], choice["message"]
 
 
-def test_the_guides_constrained_request(front: httpx2.Client) -> None:
+def test_the_guides_requests(front: httpx2.Client) -> None:
+    """The ordinary one may talk or call; a call is one of the declared tool, with any object."""
     reason, message = guided(front, CONSTRAINED)
     assert reason == "tool_calls"
     for call in message["tool_calls"]:
         assert call["function"]["name"] == "shell"
         Draft202012Validator(SCHEMAS["shell"]).validate(json.loads(call["function"]["arguments"]))
-
-
-def test_the_guides_ordinary_request(front: httpx2.Client) -> None:
-    """It may talk or call; a call is one of the declared tool, with any object."""
     assert "strict" not in ORDINARY
     reason, message = guided(front, ORDINARY)
     called = message.get("tool_calls", ())
