@@ -30,6 +30,7 @@ from heptagram_backend.lowering import lower
 from heptagram_backend.multiples import end_multiples
 from heptagram_backend.repeats import split_counts
 from heptagram_backend.schema.regex import PatternError, parse
+from heptagram_backend.schema.rounds import with_distinct_rounds
 from heptagram_wire import errors as codes
 
 _MAX_FORCED: Final = 1 << 17  # characters
@@ -295,7 +296,7 @@ def _of_pattern(pattern: str) -> str:
         RequestError: it cannot be enforced, or nothing matches it.
     """
     try:
-        grammar = of_regex(parse(pattern, whole=True))
+        grammar = of_regex(with_distinct_rounds(parse(pattern, whole=True)))
     except PatternError as error:
         raise RequestError(f"the pattern cannot be enforced: {error}", code=codes.UNSUPPORTED_SCHEMA) from None
     if grammar is None:

@@ -122,9 +122,9 @@ def test_a_long_value_is_matched_without_going_back() -> None:
     grammar.close()
 
 
-@pytest.mark.parametrize("pattern", ["^(a+)+$", '^("[^"]*"|[^"]*)*$', "^([a-z]+ ?)+$"])
+@pytest.mark.parametrize("pattern", ["([a-z]+,)+", "((a|b)+,)+"])
 def test_a_request_whose_tokens_take_ever_longer_is_ended(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library follows every way to read the rounds: 17 ms for the 400th character of the second one."""
+    """A pattern that may begin anywhere is tried from each character on: 1.5 ms for the 400th of the first one."""
     monkeypatch.setattr("heptagram_backend.grammar_cost._ALLOWANCE_S", 0.05)
     monkeypatch.setattr("heptagram_backend.grammar_cost._PER_OPERATION_S", 0.00002)
     grammar = XGrammarFactory([*TOKENS, None], WIDTH, [STOP]).matcher(walked({"type": "string", "pattern": pattern}))

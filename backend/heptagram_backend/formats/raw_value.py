@@ -18,6 +18,7 @@ from heptagram_backend.raw_text import plain_characters
 from heptagram_backend.schema.place import Place
 from heptagram_backend.schema.regex import parse
 from heptagram_backend.schema.render import narrowed, with_lengths
+from heptagram_backend.schema.rounds import shortened
 
 
 def raw_text(marker: str, bounds: AnswerBounds) -> Node:
@@ -41,7 +42,7 @@ def raw_string(schema: Schema, marker: str, bounds: AnswerBounds, place: Place) 
     low, high = raw.get("minLength", 0), raw.get("maxLength")
     if "pattern" not in raw:
         return {**raw_text(marker, bounds), "min_chars": low, **({} if high is None else {"max_chars": high})}
-    tree = with_lengths(parse(raw["pattern"]), low, high)
+    tree = with_lengths(shortened(parse(raw["pattern"])), low, high)
     grammar = None if tree is None else of_regex(narrowed(tree, plain_characters(marker)))
     if grammar is None:
         bar = marker[0] if marker[0].isascii() else f"U+{ord(marker[0]):04X}"

@@ -17,7 +17,7 @@ from heptagram_backend.requests.limits import RequestLimits
 from heptagram_backend.schema import Budget, walk
 from heptagram_backend.schema.regex import PatternError, parse
 from heptagram_backend.schema.render import cost
-from heptagram_backend.schema.rounds import require_distinct_rounds
+from heptagram_backend.schema.rounds import with_distinct_rounds
 from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 
@@ -104,8 +104,7 @@ def _regex(pattern: str, path: str, limits: RequestLimits) -> ConstraintSpec:
     bounds = limits.schema
     _within(path, len(pattern), bounds.pattern_characters, "characters", codes.PATTERN_TOO_LARGE)
     try:
-        tree = parse(pattern, whole=True)
-        require_distinct_rounds(tree)
+        tree = with_distinct_rounds(parse(pattern, whole=True))
     except PatternError as error:
         raise RequestError(
             f"the pattern cannot be enforced: {error}", code=codes.UNSUPPORTED_SCHEMA, param=path

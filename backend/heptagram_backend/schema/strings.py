@@ -16,7 +16,7 @@ from heptagram_backend.schema.numbers import natural
 from heptagram_backend.schema.place import Place
 from heptagram_backend.schema.regex import ANY, Node, PatternError, parse
 from heptagram_backend.schema.render import cost, counted, pattern, with_lengths
-from heptagram_backend.schema.rounds import require_distinct_rounds
+from heptagram_backend.schema.rounds import with_distinct_rounds
 from heptagram_wire import errors as codes
 
 _KNOWN: Final = ", ".join(FORMATS)
@@ -85,8 +85,6 @@ def _language(schema: Mapping[str, Any], place: Place, walk: Nodes) -> tuple[str
     if len(written) > limit:
         raise here.refuse(f"longer than {limit} characters", code=codes.PATTERN_TOO_LARGE)
     try:
-        tree = parse(written)
-        require_distinct_rounds(tree)
-        return written, tree
+        return written, with_distinct_rounds(parse(written))
     except PatternError as error:
         raise here.refuse(f"the pattern cannot be enforced: {error}") from None
