@@ -315,8 +315,10 @@ class K7Engine:
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         try:
             reason = sequence.emitter.finish(reason)
-        except InvalidOutputError as error:
-            self._fail(sequence, error)
+        except Exception as error:  # a parser's fault at the end is as much this request's alone as one before
+            if not isinstance(error, HeptagramError):
+                _log.exception("the end of %s", sequence.id)
+            self._fail(sequence, _told(error))
             return
         self._forget(sequence)
         self._stats.cancelled += reason == "cancelled"

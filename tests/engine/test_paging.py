@@ -14,6 +14,7 @@ import pytest
 from torch import Tensor
 
 from heptagram_backend.constraint import ConstraintSpec
+from heptagram_backend.emit import Emitter
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import assemble
 from heptagram_backend.errors import EngineError, OverloadedError, ReleaseError, RequestError
@@ -22,7 +23,7 @@ from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.base import PromptRows
 from heptagram_backend.targets.scripted import PagedScriptedTarget, ScriptedTarget
 from heptagram_backend.xgrammar_impl import XGrammarMatcher
-from heptagram_wire.events import Failure, Finish, Ping, Start
+from heptagram_wire.events import Failure, Finish, FinishReason, Ping, Start
 from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts, until
 
 PLAIN = OutputSpec("chatml_json")
@@ -293,6 +294,36 @@ def test_a_fault_in_planning_needs_no_forward(make: Make, monkeypatch: pytest.Mo
     assert failure.message == "no mask"
     assert [answer(sink) for sink in sinks[:company]] == expected
     assert engine.snapshot().requests_failed == before + 1
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_fault_at_the_end_of_a_request_is_its_own(
+    make: Make, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    target = Target(letters, blocks=4 * WHOLE)
+    engine = make(target)
+    other = request("another", ignore_eos=True, max_tokens=60)
+    [expected] = run(engine, [other])
+    finish = Emitter.finish
+
+    def faulty(self: Emitter, reason: FinishReason) -> FinishReason:
+        if self is broken:
+            raise RuntimeError("a fault of the parser")
+        return finish(self, reason)
+
+    monkeypatch.setattr(Emitter, "finish", faulty)
+    target.gate.clear()
+    sinks = [Collector(), Collector()]
+    bad = engine.submit(request("x", ignore_eos=True, max_tokens=9), sinks[0])
+    broken = engine._live[bad].emitter
+    engine.submit(other, sinks[1])
+    if cancelled:
+        engine.cancel(bad)
+    target.gate.set()
+    assert all(sink.done.wait(20) for sink in sinks)
+    failure = sinks[0].events[-1] if sinks[0].events else sinks[0].error
+    assert isinstance(failure, Failure | EngineError)
+    assert answer(sinks[1]) == answer(expected)
 
 
 def test_priority_decides_who_waits(make: Make) -> None:
