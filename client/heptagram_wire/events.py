@@ -27,7 +27,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeStats:
-    """Speculative decoding of one request, under the keys that AIPerf reads.
+    """Speculative decoding of one request, under the keys that AIPerf reads (vLLM's ``metrics.speculative_decoding``).
 
     ``acceptance_histogram[n]`` counts the steps in which ``n`` of the seven drafts were accepted.
     """
@@ -45,12 +45,13 @@ class SpeculativeStats:
 
     @property
     def num_spec_tokens(self) -> int:
-        """Tokens emitted by the steps: the accepted drafts and one bonus token for each step."""
-        return self.num_accepted_draft_tokens + self.num_spec_steps
+        """The most drafts of one step, whatever the request allowed: seven."""
+        return len(self.acceptance_histogram) - 1
 
     @property
     def mean_acceptance_length(self) -> float:
-        return self.num_spec_tokens / self.num_spec_steps if self.num_spec_steps else 0.0
+        """Tokens of a step: its accepted drafts and one bonus token."""
+        return 1 + self.num_accepted_draft_tokens / self.num_spec_steps if self.num_spec_steps else 0.0
 
     @property
     def draft_acceptance_rate(self) -> float:

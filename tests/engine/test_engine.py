@@ -83,7 +83,8 @@ def test_an_answer_starts_streams_and_finishes(make: Make) -> None:
     assert sink.finish.reason == "stop"
     assert sink.finish.usage.completion_tokens == len(tiny_encode("hello the world")) + 1
     speculative = sink.finish.stats.speculative_decoding
-    assert speculative.num_spec_tokens == sink.finish.usage.completion_tokens
+    told = speculative.num_accepted_draft_tokens + speculative.num_spec_steps
+    assert told == sink.finish.usage.completion_tokens
     assert sink.finish.stats.masked_rows == sink.finish.stats.mask_bytes == 0, "an ordinary request paid for masks"
 
 

@@ -121,7 +121,7 @@ def test_finish_carries_the_derived_numbers_for_readers_of_raw_json() -> None:
         "num_draft_tokens": 28,
         "num_accepted_draft_tokens": 21,
         "num_spec_steps": 4,
-        "num_spec_tokens": 25,
+        "num_spec_tokens": 7,
         "mean_acceptance_length": 6.25,
         "draft_acceptance_rate": 0.75,
     }
