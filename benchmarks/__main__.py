@@ -49,6 +49,12 @@ def run(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Suite]:
         from benchmarks.bench_grammar import grammars
 
         yield from grammars(quick=quick)
+    if GATEWAY in names:
+        from benchmarks.bench_gateway import scripted, smollm2
+        from benchmarks.workload import tool_calls
+
+        yield scripted(7 if quick else 41)
+        yield smollm2(tool_calls(1 if quick else 4, max_tokens=_MAX_TOKENS), 3 if quick else 9)
 
 
 def _on_an_engine(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Suite]:
@@ -139,8 +145,10 @@ SUITES: Final[Mapping[str, Callable[[BenchEngine, Requests, bool], Suite]]] = {
     "long-prompt": _long_prompt,
     "ensemble": _ensemble,
 }
-GRAMMAR: Final = "grammar"  # needs no engine
-PARTS: Final = (*SUITES, GRAMMAR)
+# These bring what they need.
+GRAMMAR: Final = "grammar"
+GATEWAY: Final = "gateway"
+PARTS: Final = (*SUITES, GRAMMAR, GATEWAY)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -26,7 +26,7 @@ from heptagram_wire.events import Event, Finish, Ping, Start
 from heptagram_wire.requests import encode_request
 
 
-class _Watch:
+class Watch:
     """When events came. The first after `start` and the last bound the chunks, of which each step makes one."""
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ class _Watch:
         }
 
 
-class _Sink:
-    def __init__(self, watch: _Watch) -> None:
+class Sink:
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self.done = threading.Event()
         self.error: HeptagramError | None = None
@@ -74,12 +74,12 @@ class _Sink:
 
 def ensemble_against_engine(requests: Sequence[Mapping[str, Any]], rounds: int) -> Suite:
     """Each request through both, in turn."""
-    with _server() as url, Client(url) as client, _engine() as (preprocessor, engine):
+    with served_model() as url, Client(url) as client, engine_here() as (preprocessor, engine):
         runs = [
             in_turn(
                 {
-                    "ensemble": partial(_through_client, client, request),
-                    "engine": partial(_through_engine, preprocessor, engine, encode_request(dict(request))),
+                    "ensemble": partial(through_client, client, request),
+                    "engine": partial(through_engine, preprocessor, engine, encode_request(dict(request))),
                 },
                 rounds,
             )
@@ -95,17 +95,17 @@ def ensemble_against_engine(requests: Sequence[Mapping[str, Any]], rounds: int) 
     return Suite("Ensemble against engine", table(header, rows), {"runs": [run.json() for run in runs]})
 
 
-def _through_client(client: Client, request: Mapping[str, Any]) -> Run:
-    watch = _Watch()
+def through_client(client: Client, request: Mapping[str, Any]) -> Run:
+    watch = Watch()
     with client.stream(request) as events:
         for event in events:
             watch.see(event)
     return watch.run()
 
 
-def _through_engine(preprocessor: Preprocessor, engine: Engine, raw: str) -> Run:
-    watch = _Watch()
-    sink = _Sink(watch)
+def through_engine(preprocessor: Preprocessor, engine: Engine, raw: str) -> Run:
+    watch = Watch()
+    sink = Sink(watch)
     engine.submit(preprocessor.prepare(raw), sink)
     sink.done.wait()
     if sink.error is not None:
@@ -114,7 +114,7 @@ def _through_engine(preprocessor: Preprocessor, engine: Engine, raw: str) -> Run
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def served_model() -> Iterator[str]:
     repository = project_repository()
     with launch(repository, free_address()) as server:
         server.wait_ready(models_of(repository), timeout_s=300)
@@ -122,7 +122,7 @@ def _server() -> Iterator[str]:
 
 
 @contextmanager
-def _engine() -> Iterator[tuple[Preprocessor, Engine]]:
+def engine_here() -> Iterator[tuple[Preprocessor, Engine]]:
     release, folder = Release.load(project_repository() / "generate" / "1"), resolve(MODEL)
     engine = k7.build(release, folder, "bench")
     try:
