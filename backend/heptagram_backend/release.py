@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -14,6 +15,8 @@ from heptagram_backend.limits import Limits
 
 FILE_NAME = "release.yaml"
 
+_RENAMED: Final = {"engine.max_queue": "max_queue_size"}
+_KINDS: Final = {"int": "a whole number", "str": "text", "bool": "true or false"}
 
 _AT_LEAST_ONE = (
     "threads",
@@ -120,14 +123,45 @@ class Release:
         if not isinstance(data, dict):
             raise ReleaseError(f"{where}: must be a mapping")
         values = dict(data)
-        try:
-            engine = EngineOptions(**_section(values, "engine", where))
-            answer = AnswerBounds(**_section(values, "answer", where))
-            limits = Limits.parse(_section(values, "limits", where))
-            layout = tuple(values.pop("k7_layout", None) or ())
-            return cls(answer=answer, limits=limits, engine=engine, k7_layout=layout, **values)
-        except TypeError as error:
-            raise ReleaseError(f"{where}: {str(error).partition('.')[2] or error}") from error
+        sections = {name: _section(values, name, where) for name in ("engine", "answer", "limits")}
+        layout = values.pop("k7_layout", None) or []
+        if not isinstance(layout, list) or not all(isinstance(line, str) for line in layout):
+            raise ReleaseError(f"{where}: k7_layout: must be a list of lines")
+        _check_keys(cls, values, where)
+        _check_keys(AnswerBounds, sections["answer"], where, "answer.")
+        _check_keys(EngineOptions, sections["engine"], where, "engine.")
+        _check_types(cls, values, where)
+        _check_types(EngineOptions, sections["engine"], where, "engine.")
+        return cls(
+            answer=AnswerBounds(**sections["answer"]),
+            limits=Limits.parse(sections["limits"]),
+            engine=EngineOptions(**sections["engine"]),
+            k7_layout=tuple(layout),
+            **values,
+        )
+
+
+def _check_keys(kind: Any, values: Mapping[Any, Any], where: str, section: str = "") -> None:
+    """Refuse keys that ``kind`` does not have, and the absence of those that it needs."""
+    specs = {spec.name: spec for spec in fields(kind)}
+    for key in values:
+        name = f"{section}{key}"
+        if name in _RENAMED:
+            raise ReleaseError(f"{where}: {name} is called {_RENAMED[name]} now; rename it")
+        if key not in specs:
+            raise ReleaseError(f"{where}: there is no {name}; known are {', '.join(specs)}")
+    for key, spec in specs.items():
+        if spec.default is MISSING and spec.default_factory is MISSING and key not in values:
+            raise ReleaseError(f"{where}: {section}{key} is missing")
+
+
+def _check_types(kind: Any, values: Mapping[str, Any], where: str, section: str = "") -> None:
+    """Refuse values of another type than ``kind`` declares; YAML makes text of what is quoted."""
+    types = {spec.name: str(spec.type).partition(" | ") for spec in fields(kind)}
+    for key, value in values.items():
+        wanted, _, optional = types[key]
+        if wanted in _KINDS and type(value).__name__ != wanted and not (optional and value is None):
+            raise ReleaseError(f"{where}: {section}{key}: must be {_KINDS[wanted]}, not {value!r}")
 
 
 def _section(values: dict[str, Any], name: str, where: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Options of the scheduler and the cache in release.yaml: what is derived, and what is refused."""
+"""``release.yaml``: what is derived, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heptagram_backend.errors import ReleaseError
-from heptagram_backend.release import EngineOptions
+from heptagram_backend.release import EngineOptions, Release
 
 
 def test_a_forward_has_room_for_every_sequence_and_64_rows_of_prompts() -> None:
@@ -36,3 +36,29 @@ def test_a_forward_has_room_for_every_sequence_and_64_rows_of_prompts() -> None:
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ReleaseError, match=f"engine.{message}"):
         EngineOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"engine": {"max_queue": 4}}, "engine.max_queue is called max_queue_size now; rename it"),
+        ({"engine": {"max_seqs": 4}}, "there is no engine.max_seqs; known are .*, max_num_seqs, "),
+        ({"max_tokens": 4}, "there is no max_tokens; known are .*, default_max_tokens, "),
+        ({"answer": {"strings": 4}}, "there is no answer.strings; known are string_tokens, array_items"),
+        ({"engine": {"max_num_seqs": "8"}}, "engine.max_num_seqs: must be a whole number, not '8'"),
+        ({"engine": {"threads": 2.5}}, "engine.threads: must be a whole number, not 2.5"),
+        ({"engine": {"threads": True}}, "engine.threads: must be a whole number, not True"),
+        ({"engine": {"kv_cache_memory": "4GiB"}}, "engine.kv_cache_memory: must be a whole number, not '4GiB'"),
+        ({"engine": {"enable_prefix_caching": "false"}}, "enable_prefix_caching: must be true or false, not 'false'"),
+        ({"engine": {"dtype": None}}, "engine.dtype: must be text, not None"),
+        ({"engine": [1]}, "engine: must be a mapping"),
+        ({"k7_layout": 5}, "k7_layout: must be a list of lines"),
+    ],
+)
+def test_a_release_is_refused_by_the_name_of_its_key(change: dict[str, Any], message: str) -> None:
+    release = {"served_model_name": "m", "checkpoint": "folder", "format": "hermes"}
+    assert Release.parse(release | {"vocabulary": None, "engine": {"kv_cache_blocks": None}}).format == "hermes"
+    with pytest.raises(ReleaseError, match=f"release.yaml: .*{message}"):
+        Release.parse(release | change)
+    with pytest.raises(ReleaseError, match=r"release\.yaml: format is missing"):
+        Release.parse({key: value for key, value in release.items() if key != "format"})

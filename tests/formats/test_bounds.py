@@ -134,7 +134,7 @@ def test_bounds_are_read_from_the_release() -> None:
         ({"array_items": "many"}, "answer.array_items: must be a whole number of at least 1, not 'many'"),
         ({"array_items": True}, "answer.array_items"),
         ({"string_tokens": 1.5}, "answer.string_tokens"),
-        ({"strings": 9}, "unexpected keyword argument 'strings'"),
+        ({"strings": 9}, "there is no answer.strings; known are string_tokens, array_items"),
         ([1], "answer: must be a mapping"),
     ],
 )
