@@ -66,8 +66,7 @@ def _runs(rounds: Node, *, least: int) -> Node:
     match rounds:
         case Sequence((Chars() as one, Repeat(part, 0, most) as gap)) if not _may_be_empty(part):
             run = Repeat(one, 1, None)
-            further = Repeat(Sequence((Repeat(part, 1, most), run)), 0, None)
-            whole = Sequence((run, further, gap))
+            whole = Sequence((run, Repeat(Sequence((Repeat(part, 1, most), run)), 0, None), gap))
             return whole if least else Repeat(whole, 0, 1)
     return Repeat(rounds, least, None)
 

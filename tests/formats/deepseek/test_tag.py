@@ -19,6 +19,7 @@ from heptagram_backend.formats.deepseek_v4 import DeepSeekV4
 from heptagram_backend.formats.deepseek_v4.markup import DSML, V4, V4_1, Dsml
 from heptagram_backend.formats.deepseek_v4_1 import DeepSeekV41
 from heptagram_backend.generation import GenerationRequest, OutputSpec
+from heptagram_backend.schema import walk_parameters
 from heptagram_wire import errors as codes
 from tests.formats.deepseek.grammar import EOS, accepts, begins, factory, token_bytes
 from tests.formats.samples import request, tool, walked
@@ -320,6 +321,42 @@ def test_what_the_markup_cannot_carry_is_refused_with_its_place(schema: dict[str
     )
     assert f"at {place}" in str(caught.value)
     assert DeepSeekV4().constrain(replace(asked, tool_choice=ToolChoice("none"))).constraint is not None
+
+
+def _left(schema: dict[str, Any]) -> ChatRequest:
+    """A request for a call whose parameters are held as far as they can be, and checked."""
+    enforced = walk_parameters(schema, "p", unenforced="validate")
+    made = replace(tool("f", schema), enforced=enforced)
+    return request(tools=(made,), tool_choice=REQUIRED, unenforced="validate")
+
+
+def test_counts_of_parameters_are_left_to_the_check_where_the_request_says_so() -> None:
+    properties = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    held = constraint(_left({"type": "object", "properties": properties, "minProperties": 2}))
+    assert accepts(held, block(invoke("f", value("a", "1"), value("b", "2"))))
+    assert accepts(held, block(invoke("f", value("a", "1"))))
+    assert not begins(held, block(invoke("f", value("a", '"x"'))))
+
+
+def test_undeclared_parameters_are_left_to_the_check_where_the_request_says_so() -> None:
+    held = constraint(_left({"additionalProperties": {"type": ["integer", "string"]}, "maxProperties": 2}))
+    assert accepts(held, block(invoke("f")))
+    assert accepts(held, block(invoke("f", value("any name", "1"), raw("b", "text"), value("c", "3"))))
+    for wrong in (value("a", "1.5"), value("a", "[]"), raw("a", f"<{DSML}parameter"), value('a"', "1")):
+        assert not accepts(held, block(invoke("f", wrong)))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}, "maxProperties": 0},
+        {"type": "object", "additionalProperties": {"type": "string", "pattern": "^(a+)+$"}},
+    ],
+)
+def test_what_the_check_could_not_decide_is_not_left_to_it(schema: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=r"at #/.*pattern: the check of the finished value could stall") as caught:
+        DeepSeekV4().constrain(_left(schema))
+    assert caught.value.wire.param == "tools[0].function.parameters"
 
 
 def test_a_tool_name_that_cannot_be_written_is_refused() -> None:

@@ -54,6 +54,7 @@ class _DsmlCalls:
         self._parallel = request.parallel_tool_calls
         self._dsml = dsml
         self._parameters = ParameterTags(dsml, bounds)
+        self._unenforced = request.unenforced
         self._places = {tool.name: f"tools[{index}].function" for index, tool in enumerate(request.tools)}
         for tool in self._tools:
             if fault := name_fault(tool.name):
@@ -77,7 +78,7 @@ class _DsmlCalls:
         return tag(begin, inside, self._dsml.block_end)
 
     def _declared(self, tool: Tool) -> Node:
-        place = Place(f"{self._places[tool.name]}.parameters")
+        place = Place(f"{self._places[tool.name]}.parameters", unenforced=self._unenforced)
         begin = f"{self._dsml.invoke_begin}{tool.name}{AFTER_NAME}"
         return self._call(begin, self._parameters.declared(tool, place))
 
