@@ -1,9 +1,7 @@
 """Why a valid value cannot be generated. Every reason is one that the documentation names, and is put to the test:
 
 the value without what the reason speaks of is still valid, and the grammar generates it. What no reason explains is a
-fault of the walker or of a format. Documented in ``schema/__init__.py``: the type of a keyword, undeclared properties,
-order, escapes, numbers; in ``schema/formats.py``, ``schema/regex.py``, ``schema/numbers.py``, ``ebnf.py`` and
-``deepseek_v4/parameters.py``: formats, classes of patterns, digits and raw strings.
+fault of the walker or of a format. :data:`REASONS` is the list in the docstring of ``schema/__init__.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from itertools import islice, permutations
 from typing import Any, Final
 
 from heptagram_backend.formats.deepseek_v4.markup import DSML
+from heptagram_backend.schema import SchemaLimits
 from heptagram_backend.schema.keywords import ARRAY, NUMBER, OBJECT, STRING, identity
 from tests.differential.grammars import Asked, canonical
 from tests.differential.subschemas import rewritten, subschemas
@@ -30,6 +29,9 @@ _BOUNDED_DIGITS: Final = 10**14
 _ESCAPED: Final = re.compile(r'[\x00-\x1f"\\\x7f]')
 _BLANK: Final = re.compile(r"\s")
 _BEYOND: Final = re.compile(r"[^\x00-\x7f]")
+_TYPE: Final = "keyword without type"
+_FORMAT: Final = "rarer spelling of a format"
+SEVERAL: Final = "several of these"
 _GROUPS: Final = (("object", OBJECT), ("array", ARRAY), ("string", STRING), ("number", NUMBER))
 _IN_PLACE: Final = ("if", "then", "else", "not")
 
@@ -37,17 +39,17 @@ _IN_PLACE: Final = ("if", "then", "else", "not")
 def reason(schema: Any, value: Any, asked: Asked, make: Make) -> str | None:
     """The documented reason why ``asked`` refuses the valid ``value``; ``None`` when there is none."""
     if not valid(typed(schema), value):
-        return "keyword without type"
+        return _TYPE
     for name, rewrite in _REWRITES.items():
         if _explains(schema, value, rewrite(schema, value), asked):
             return name
     if _of_rare_format(schema, value, make):
-        return "rarer spelling of a format"
+        return _FORMAT
     whole = value
     for rewrite in _REWRITES.values():
         whole = rewrite(schema, whole)
     if _explains(schema, value, whole, asked):
-        return "several of these"
+        return SEVERAL
     for name, others in _SEARCHES.items():
         if any(_explains(schema, value, other, asked) for other in islice(others(whole), _TRIES)):
             return name
@@ -142,6 +144,22 @@ def _unescaped(schema: Any, value: Any) -> Any:
     return _each(value, lambda leaf: _ESCAPED.sub("x", _blanks(leaf)) if isinstance(leaf, str) else leaf)
 
 
+def _within_limits(schema: Any, value: Any) -> Any:
+    """Strings and arrays no longer than a count may be; ``json_node`` holds arrays to the bounds of an answer."""
+    limits = SchemaLimits()
+    if not _mentions(schema, {"maxLength", "maxItems"}):
+        return value
+    return _cut(value, limits.max_length, limits.items)
+
+
+def _cut(value: Any, characters: int, items: int) -> Any:
+    if isinstance(value, list):
+        return [_cut(item, characters, items) for item in value[:items]]
+    if isinstance(value, dict):
+        return {name: _cut(child, characters, items) for name, child in value.items()}
+    return value[:characters] if isinstance(value, str) else value
+
+
 def _ascii(schema: Any, value: Any) -> Any:
     r"""Strings of ASCII: beyond it engines differ about what ``\s``, ``\D`` and others hold."""
     if not _mentions(schema, {"pattern"}):
@@ -182,6 +200,7 @@ _REWRITES: Final[Mapping[str, Rewrite]] = {
     "exponent or decimals of a bounded number": _decimals,
     "more digits than a number may have": _digits,
     "escape in a bounded string": _unescaped,
+    "length beyond the limit": _within_limits,
     "character beyond ASCII in a class of a pattern": _ascii,
     "marker of DSML in a raw string": _unmarked,
     "enum or const in another spelling": _listed,  # last of all: what it makes is not rewritten again
@@ -200,13 +219,6 @@ def _without_one(value: Any) -> Iterator[Any]:
     yield from _inside(value, _without_one)
 
 
-def _shorter(value: Any) -> Iterator[Any]:
-    """Without the items at an array's end."""
-    if isinstance(value, list):
-        yield from (value[:length] for length in reversed(range(len(value))))
-    yield from _inside(value, _shorter)
-
-
 def _inside(value: Any, others: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     if isinstance(value, list):
         for place, item in enumerate(value):
@@ -219,8 +231,8 @@ def _inside(value: Any, others: Callable[[Any], Iterator[Any]]) -> Iterator[Any]
 _SEARCHES: Final[Mapping[str, Callable[[Any], Iterator[Any]]]] = {
     "order of properties": _orders,
     "undeclared property": _without_one,
-    "item that only prefixItems or unevaluatedItems admits": _shorter,
 }
+REASONS: Final = frozenset((*_REWRITES, *_SEARCHES, _TYPE, _FORMAT))
 
 
 def _names(schema: Any) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,32 @@ def test_wrong_bounds_are_refused(answer: Any, fault: str) -> None:
     data = {"served_model_name": "m", "checkpoint": "x", "format": "chatml_json", "answer": answer}
     with pytest.raises(ReleaseError, match=fault.replace("(", r"\(")):
         Release.parse(data)
+
+
+@pytest.mark.parametrize("endless", [b"\xf0", b"\\"], ids=["bytes of a character", "escapes"])
+def test_a_budget_that_runs_out_inside_a_character_lets_it_be_completed_and_no_more(
+    endless: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The library then complains on stderr, but once a request however many strings overrun and rows are planned."""
+    spec = ConstraintSpec.json_schema(walk({"type": "array", "items": {"type": "string"}, "maxItems": 20}, "p"))
+    grammar = factory().matcher(bounded(spec, BOUNDS))
+    chance = random.Random(0)
+    row = np.zeros(-(-len(token_bytes()) // 32), np.int32)
+    text, longest, since = b"", 0, 0
+    while not grammar.terminated:
+        assert grammar.fill(row)
+        allowed = np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")[: len(token_bytes())]).tolist()
+        wished = [token for token in allowed if token_bytes()[token] == endless]
+        others = [token for token in allowed if b"]" not in (token_bytes()[token] or b"]")]
+        token = chance.choice(wished or others or allowed)
+        assert grammar.accept(token)
+        grammar.rollback(1)
+        assert grammar.accept(token)
+        piece = token_bytes()[token] or b""
+        text, since = text + piece, 0 if b'"' in piece else since + 1
+        longest = max(longest, since)
+    grammar.close()
+    assert all(isinstance(one, str) for one in json.loads(text.decode()))
+    # The second half of a pair in escapes, \ud83d\ude00, is the longest that can be left: 11 characters.
+    assert BOUNDS.string_tokens < longest <= BOUNDS.string_tokens + 11
+    assert capfd.readouterr().err.count("Warning") <= 1

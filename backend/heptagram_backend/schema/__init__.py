@@ -4,13 +4,21 @@ The compiler behind (XGrammar) ignores many keywords silently. So this is an all
 a few forms that are enforced exactly, or raises with the place and what to write instead; a request may ask to have
 such keywords left to the check of the finished value. It may narrow (never widen) what the caller's schema admits:
 
-- properties come in declared order, undeclared ones are not generated; an object that declares none is a free map, with
-  ``patternProperties`` of names that match;
-- a keyword without ``type`` narrows to the type that it speaks of; ``nullable`` is no keyword, null stays out;
-- strings under a ``pattern``, ``format`` or length: no ``\\u`` escapes; of lengths beyond a few, no escapes at all;
-- bounded numbers have no exponent and at most six decimals, bounded integers at most 62 bits;
-- an integer is not written ``1.0``;
-- of a ``format`` the common forms; of a ``pattern`` the characters that all engines read alike.
+- undeclared property: none is generated; an object that declares none is a free map, with ``patternProperties`` of
+  names that match, and ``propertyNames`` may limit them;
+- order of properties: the declared one;
+- keyword without type: narrows to the type that it speaks of; ``nullable`` is no keyword, null stays out;
+- integer as 1.0: written without the fraction, as ``1``;
+- exponent or decimals of a bounded number: no exponent and at most six decimals;
+- more digits than a number may have: 32 on each side of the point, and an exponent of three; of a bounded integer at
+  most 62 bits, of a multiple fewer digits where the step is large;
+- escape in a bounded string: under a ``pattern``, ``format`` or length no ``\\u`` escapes; of lengths beyond a few,
+  no escapes at all;
+- length beyond the limit: a larger ``maxLength`` or ``maxItems`` is lowered to :class:`SchemaLimits`;
+- character beyond ASCII in a class of a pattern: only those that all engines read alike;
+- rarer spelling of a format: the common forms of :mod:`heptagram_backend.schema.formats`;
+- enum or const in another spelling: each value as it is listed, its properties in that order;
+- marker of DSML in a raw string: formats that write strings as they are cannot carry their own markup in them.
 
 The result is for the grammar alone: its patterns speak about JSON text, not about values; ``raw`` beside them keeps
 ``pattern``, ``minLength`` and ``maxLength`` of the value, for formats that write strings as they are. Validate finished
