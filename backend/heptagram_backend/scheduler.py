@@ -271,7 +271,8 @@ class Scheduler:
         sequence.slot = self.slots.allocate()
         self._tables(sequence.slot, sequence.blocks)
         sequence.cached = sequence.prefilled = len(shared) * self.pool.block_size
-        self.prefix_hit_tokens += sequence.cached
+        if not sequence.stats.preemptions:  # what it finds of its own is no other prompt's, and is counted once
+            self.prefix_hit_tokens += sequence.cached
         self._waiting.remove(sequence)
         insort(self._running, sequence, key=_rank)
         sequence.move(State.PREFILLING)

@@ -288,6 +288,17 @@ def test_equal_prefixes_share_blocks_and_need_no_prefill() -> None:
         bench.step(1)
 
 
+def test_what_a_preempted_one_finds_of_its_own_is_no_hit() -> None:
+    bench = Bench(slots=2, blocks=24)
+    old, new = bench.submit(80, 40), bench.submit(80, 40, token=2)
+    assert old
+    assert new
+    while bench.ended != [old, new]:
+        bench.step(2)
+    assert new.stats.preemptions
+    assert bench.scheduler.prefix_hit_tokens == 0
+
+
 def test_what_steps_wrote_is_shared_only_where_that_is_proven() -> None:
     for decoded, hit in ((True, 24), (False, 8)):
         bench = Bench(slots=1, blocks=10, decoded=decoded)
