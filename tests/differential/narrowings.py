@@ -219,6 +219,13 @@ def _without_one(value: Any) -> Iterator[Any]:
     yield from _inside(value, _without_one)
 
 
+def _shorter(value: Any) -> Iterator[Any]:
+    """Without the items at an array's end."""
+    if isinstance(value, list):
+        yield from (value[:length] for length in reversed(range(len(value))))
+    yield from _inside(value, _shorter)
+
+
 def _inside(value: Any, others: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     if isinstance(value, list):
         for place, item in enumerate(value):
@@ -231,6 +238,7 @@ def _inside(value: Any, others: Callable[[Any], Iterator[Any]]) -> Iterator[Any]
 _SEARCHES: Final[Mapping[str, Callable[[Any], Iterator[Any]]]] = {
     "order of properties": _orders,
     "undeclared property": _without_one,
+    "item that only an inner unevaluatedItems admits": _shorter,
 }
 REASONS: Final = frozenset((*_REWRITES, *_SEARCHES, _TYPE, _FORMAT))
 

@@ -46,6 +46,7 @@ def test_a_wrong_grammar_is_told(answer: bool, fault: str, monkeypatch: pytest.M
         ({"type": "integer"}, 10**40, 10**31, "more digits"),
         ({"type": "string", "maxLength": 9}, 'a"', "ax", "escape in a bounded string"),
         ({"type": "string"}, "a｜b", "axb", "marker of DSML"),
+        ({"allOf": [{"prefixItems": [_INT]}, {"unevaluatedItems": True}]}, [1, 2], [1], "item that only"),
         ({"type": "string", "maxLength": 10**9}, "a" * 20_000, "a" * 16_384, "length beyond the limit"),
         ({"type": "string"}, "a", "b", None),
         ({"type": "number"}, 1.23456789, 1.234568, None),

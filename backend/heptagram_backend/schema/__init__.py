@@ -6,6 +6,7 @@ such keywords left to the check of the finished value. It may narrow (never wide
 
 - undeclared property: none is generated; an object that declares none is a free map, with ``patternProperties`` of
   names that match, and ``propertyNames`` may limit them;
+- item that only an inner unevaluatedItems admits: none is generated where an outer one says otherwise;
 - order of properties: the declared one;
 - keyword without type: narrows to the type that it speaks of; ``nullable`` is no keyword, null stays out;
 - integer as 1.0: written without the fraction, as ``1``;
