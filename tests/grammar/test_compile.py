@@ -125,6 +125,19 @@ def test_what_is_doubtful_is_tried_once_and_then_compiled(make: Make, factory: C
     assert factory.compiled == [doubtful(), doubtful(), doubtful("b")]
 
 
+def test_the_limit_of_time_holds_where_the_server_blocks_its_signal() -> None:
+    """Else the lane waits for the limit of wall time, and the caller is told to send it again."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPROF})
+    try:
+        trial = Trial(setup(seconds=0.5))
+        refusal = trial.refusal(bomb(), "the size of the schemas")
+        trial.close()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert refusal is not None
+    assert "more than 0.5 s of processor time" in refusal.message
+
+
 def test_a_bomb_ends_its_child_and_is_refused_at_once_the_second_time(make: Make, factory: Counting) -> None:
     trial = Trial(setup(seconds=0.5))
     compiler = make(trial)

@@ -29,6 +29,8 @@ _NICENESS: Final = 5
 
 def main() -> None:
     os.nice(_NICENESS)  # the engine computes beside it
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the server may ignore or block it, which is inherited
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     answers = _private_stdout()
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
