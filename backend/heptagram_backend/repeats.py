@@ -4,6 +4,9 @@ Of a class counted more than 128 times XGrammar 0.2.7 makes masks that allow tok
 ``[^a-c]{0,200}`` half the vocabulary, in a JSON string with ``maxLength`` those that run over its end. Up to 128 the
 two agree. So a long count becomes a chain: ``c{0, 300}`` is ``c{0, 127} | c{128} c{0, 172}``, and the last part is
 written the same way. Each text still has one reading.
+
+Masks near the end of a step are the dear ones (20 ms over 49,152 tokens, others 0.07). With steps of 64 a ``maxLength``
+of 1000 compiles in 0.9 s instead of 1.9, but its masks take 3.4 ms on average instead of 1.6; compiling is paid once.
 """
 
 from __future__ import annotations
