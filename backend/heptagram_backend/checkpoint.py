@@ -169,7 +169,12 @@ def _make(recipe: Recipe, source: Path, folder: Path) -> None:
     terminal = sys.stderr is not None and sys.stderr.isatty()
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, stderr=None if terminal else subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=None if terminal else subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
     )
     if done.returncode:
         said = [*(done.stderr or "").strip().splitlines(), *done.stdout.strip().splitlines()]

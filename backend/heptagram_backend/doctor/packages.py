@@ -116,7 +116,12 @@ def _try(code: str) -> tuple[Any, str | None]:
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         return None, f"no answer within {_TIMEOUT_S} s"

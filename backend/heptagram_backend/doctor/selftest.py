@@ -29,7 +29,12 @@ def one_answer(report: Callable[[str], object]) -> Finding:
     """Run the self-test in a child; ``report`` is told each line of its progress."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
     with subprocess.Popen(
-        [sys.executable, "-m", _MODULE], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", _MODULE],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
     ) as child:
         assert child.stdout is not None
         assert child.stderr is not None
