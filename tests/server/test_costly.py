@@ -48,8 +48,9 @@ def test_a_bomb_is_refused_and_the_others_are_served(tmp_path: Path) -> None:
         assert others > 1
         assert _ask(served, _BOMB).error == refused.error  # from memory
         served.settle()
-        assert len(_children()) == 1  # it waits for the next one
-    assert not _children()
+        children = _trials(process.pid)
+        assert len(children) == 1  # it waits for the next one
+    assert not psutil.wait_procs(children, timeout=30)[1]
 
 
 def _ask(served: Served, schema: Any = None) -> Answer:
@@ -59,12 +60,13 @@ def _ask(served: Served, schema: Any = None) -> Answer:
     return served.generate(json.dumps(body))
 
 
-def _children() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if _is_trial(child)]
+def _trials(server: int) -> list[psutil.Process]:
+    """The processes below ``server`` that try constraints; those of other tests' servers are none of its business."""
+    return [child for child in psutil.Process(server).children(recursive=True) if _is_trial(child)]
 
 
 def _is_trial(process: psutil.Process) -> bool:
-    """False for those of other tests that end just now and have no command line any more."""
+    """False for one that ends just now and has no command line any more."""
     try:
         return "heptagram_backend.trial.child" in process.cmdline()
     except psutil.NoSuchProcess:  # a zombie is one of these
