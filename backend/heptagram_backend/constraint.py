@@ -89,5 +89,9 @@ class GrammarFactory(Protocol):
         """A fresh matcher at the start of ``spec``; compiles it when it is not cached."""
 
     @property
+    def vocab_width(self) -> int | None:
+        """V of the masks that its matchers fill; ``None`` where it refuses every constraint."""
+
+    @property
     def live(self) -> int:
         """Matchers that are not closed yet."""

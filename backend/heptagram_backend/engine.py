@@ -138,6 +138,9 @@ class K7Engine:
             steps=stats.steps,
             preemptions=self._scheduler.preemptions,
             prefix_hit_tokens=self._scheduler.prefix_hit_tokens,
+            masked_rows=stats.masked_rows,
+            mask_hits=stats.mask_hits,
+            mask_bytes=stats.mask_bytes,
         )
 
     def close(self) -> None:
@@ -344,6 +347,9 @@ class K7Engine:
             del self._live[sequence.id]
         self._stats.generated_tokens += sequence.stats.generated
         self._stats.draft_tokens += sequence.stats.drafted
+        self._stats.masked_rows += sequence.stats.masked_rows
+        self._stats.mask_hits += sequence.stats.mask_hits
+        self._stats.mask_bytes += sequence.stats.mask_bytes
         self._stats.accepted_draft_tokens += sum(n * steps for n, steps in enumerate(sequence.stats.histogram))
 
     def _start(self, sequence: Sequence) -> Start:

@@ -24,7 +24,8 @@ class Sink(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
     """Gauges and counters. At rest ``running``, ``waiting``, ``slots_used``, ``blocks_held`` and ``live_matchers`` are
-    zero; ``blocks_cached`` are held by nobody but may still be found."""
+    zero; ``blocks_cached`` are held by nobody but may still be found. Of the ``masked_rows`` that were verified under a
+    grammar, ``mask_hits`` lay on the device already; ``mask_bytes`` were uploaded for the others."""
 
     running: int
     waiting: int
@@ -45,6 +46,9 @@ class EngineSnapshot:
     blocks_held: int = 0
     blocks_cached: int = 0
     blocks_total: int = 0
+    masked_rows: int = 0
+    mask_hits: int = 0
+    mask_bytes: int = 0
 
 
 class Engine(Protocol):

@@ -31,6 +31,7 @@ class UnavailableFactory:
     """Stands in where XGrammar is missing: constrained requests are refused by name, the others run."""
 
     live = 0
+    vocab_width = None
 
     def compile(self, spec: ConstraintSpec) -> NoReturn:  # noqa: ARG002
         raise RequestError(

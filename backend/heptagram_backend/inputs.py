@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from heptagram_backend.masks import words_for
 from heptagram_backend.plan import ROWS, Draft
 from heptagram_backend.sequence import Sequence as Request
 from heptagram_kernels.bitmask import VerifyGreedy
+from heptagram_kernels.mask_pool import MaskRows
 from heptagram_kernels.workspace import Declaration, Workspace
 
 
@@ -50,19 +50,20 @@ def declarations(*, slots: int, vocab_size: int, pool_rows: int) -> tuple[Declar
 
 
 class StepInputs:
-    """Owner of the step's tensors in ``workspace``. ``verify`` is the device's ``verify_greedy``."""
+    """Owner of the step's tensors in ``workspace``. ``verify`` is the device's ``verify_greedy``.
 
-    def __init__(self, workspace: Workspace, verify: VerifyGreedy) -> None:
+    ``masks`` writes the pool's rows while a step is planned.
+    """
+
+    def __init__(self, workspace: Workspace, verify: VerifyGreedy, masks: MaskRows) -> None:
         self._tensors = {name: workspace.take(f"step.{name}") for name in Batch.__dataclass_fields__}
         self._mask_pool = workspace.take("step.mask_pool")
         self._verify = verify
-
-    def upload(self, index: int, row: NDArray[np.int32]) -> None:
-        """Write one packed row (int32 [W]) into the mask pool."""
-        self._mask_pool[index].copy_(torch.from_numpy(row))
+        self._masks = masks
 
     def load(self, planned: Sequence[tuple[Request, Draft]]) -> Batch:
         """Fill the inputs of a step. Dead rows hold token 0 and point at row 0 of the pool."""
+        self._masks.flush()
         count = len(planned)
         batch = Batch(**{name: tensor[:count] for name, tensor in self._tensors.items()})
         tokens = np.zeros((count, ROWS), dtype=np.int64)

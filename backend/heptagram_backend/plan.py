@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from heptagram_backend.constraint import Grammar
 from heptagram_backend.errors import EngineError
-from heptagram_backend.masks import ALL_TOKENS, MaskPool
+from heptagram_backend.masks import ALL_TOKENS, MaskPool, Placed
 from heptagram_backend.sequence import Sequence
 
 ROWS = 8
 MAX_DRAFTS = ROWS - 1
+_ALL: Final = Placed(ALL_TOKENS, 0)
 _FORCED_BYTES = 1024  # more than seven tokens hold; a long constant is not encoded whole at every step
 
 
@@ -27,13 +29,15 @@ _FORCED_BYTES = 1024  # more than seven tokens hold; a long constant is not enco
 class Draft:
     """``tokens`` (at most 7), and in ``rows`` one pool index for each of them and for the bonus row.
 
-    ``forced`` holds the places of those drafts that are the grammar's forced text.
+    ``forced`` holds the places of those drafts that are the grammar's forced text. Of the ``masked_rows``,
+    ``mask_hits`` lay on the device already, and ``mask_bytes`` were uploaded for the others.
     """
 
     tokens: tuple[int, ...]
     rows: tuple[int, ...]
     forced: tuple[int, ...] = ()
     masked_rows: int = 0
+    mask_hits: int = 0
     mask_bytes: int = 0
 
 
@@ -60,18 +64,16 @@ class Planner:
     def _walk(self, sequence: Sequence, grammar: Grammar, limit: int) -> Draft:
         source = _Candidates(sequence, grammar, self._encode)
         tokens: list[int] = []
-        rows: list[int] = []
-        uploaded = 0
+        masks: list[Placed] = []
         try:
             while True:
                 if sequence.leaves_grammar and grammar.completed:
-                    rows.append(ALL_TOKENS)  # the call is complete, the text behind it is free
+                    masks.append(_ALL)  # the call is complete, the text behind it is free
                     break
                 if (mask := self._mask(grammar)) is None:
                     self._retreat(grammar, tokens)
                     break
-                rows.append(mask[0])
-                uploaded += mask[1]
+                masks.append(mask)
                 if len(tokens) == limit:
                     break
                 token = source.next(tokens, limit - len(tokens))
@@ -80,13 +82,20 @@ class Planner:
                 tokens.append(token)
         finally:
             grammar.rollback(len(tokens))
-        masked = sum(row != ALL_TOKENS for row in rows)
-        return Draft(tuple(tokens), tuple(rows), tuple(source.forced), masked, uploaded)
+        masked = [mask for mask in masks if mask.row != ALL_TOKENS]
+        return Draft(
+            tokens=tuple(tokens),
+            rows=tuple(mask.row for mask in masks),
+            forced=tuple(source.forced),
+            masked_rows=len(masked),
+            mask_hits=sum(mask.uploaded == 0 for mask in masked),
+            mask_bytes=sum(mask.uploaded for mask in masked),
+        )
 
-    def _mask(self, grammar: Grammar) -> tuple[int, int] | None:
-        """Pool index of the next mask and the bytes uploaded for it; ``None`` where no token is allowed."""
+    def _mask(self, grammar: Grammar) -> Placed | None:
+        """Where the next mask lies; ``None`` where no token is allowed."""
         if not grammar.fill(self._row):
-            return ALL_TOKENS, 0
+            return _ALL
         return self._pool.place(self._row) if self._row.any() else None
 
     @staticmethod

@@ -17,6 +17,7 @@ class SequenceStats:
     steps: int = 0
     forced: int = 0
     masked_rows: int = 0
+    mask_hits: int = 0
     mask_bytes: int = 0
     seed: int | None = None  # of the noise that tokens are drawn with
     preemptions: int = 0
@@ -67,3 +68,6 @@ class EngineStats:
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
     steps: int = 0
+    masked_rows: int = 0
+    mask_hits: int = 0
+    mask_bytes: int = 0

@@ -101,6 +101,7 @@ class K7Step:
 
     def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int], scored: Seq[ScoredToken]) -> Outcome:
         sequence.stats.masked_rows += draft.masked_rows
+        sequence.stats.mask_hits += draft.mask_hits
         sequence.stats.mask_bytes += draft.mask_bytes
         before = sequence.stats.generated
         try:

@@ -78,6 +78,10 @@ class XGrammarFactory:
         self._live = 0
 
     @property
+    def vocab_width(self) -> int:
+        return self._width
+
+    @property
     def live(self) -> int:
         return self._live
 

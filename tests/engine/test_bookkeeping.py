@@ -33,18 +33,18 @@ def test_lookup_proposes_what_followed_the_longest_latest_match(
 def test_the_pool_finds_rows_again_and_never_overwrites_one_of_the_step(contents: list[int]) -> None:
     device = np.zeros((10, 2), dtype=np.int32)
 
-    def upload(index: int, row: NDArray[np.int32]) -> None:
+    def write(index: int, row: NDArray[np.int32]) -> None:
         device[index] = row
 
-    ones = all_tokens_row(40, 64)
-    pool = MaskPool(rows=10, rows_per_step=8, all_tokens=ones, upload=upload)
+    ones = device[ALL_TOKENS] = all_tokens_row(40, 64)
+    pool = MaskPool(rows=10, rows_per_step=8, write=write)
     for begin in range(0, len(contents), 8):
         step = [np.array([value, ~value], dtype=np.int32) for value in contents[begin : begin + 8]]
-        places = [pool.place(row)[0] for row in step]
+        places = [pool.place(row).row for row in step]
         assert all(place != ALL_TOKENS for place in places)
         for place, row in zip(places, step, strict=True):
             assert (device[place] == row).all()
-        assert all(pool.place(row)[1] == 0 for row in step), "a row of this step was uploaded twice"
+        assert all(pool.place(row).uploaded == 0 for row in step), "a row of this step was uploaded twice"
     assert (device[ALL_TOKENS] == ones).all()
 
 

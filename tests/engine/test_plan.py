@@ -31,12 +31,13 @@ class Bench:
 
     def __init__(self) -> None:
         self.device = np.zeros((64, WORDS), dtype=np.int32)
-        pool = MaskPool(rows=64, rows_per_step=8, all_tokens=all_tokens_row(EOS + 1, WIDTH), upload=self._upload)
+        self.device[0] = all_tokens_row(EOS + 1, WIDTH)
+        pool = MaskPool(rows=64, rows_per_step=8, write=self._write)
         self.planner = Planner(pool=pool, words=WORDS, encode=tiny_encode)
         self.factory = tiny_factory(WIDTH)
         self.parts: Parts = tiny_parts(ScriptedTarget(lambda _: EOS, vocab_size=WIDTH, num_slots=1, max_model_len=256))
 
-    def _upload(self, index: int, row: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _write(self, index: int, row: np.ndarray) -> None:  # type: ignore[type-arg]
         self.device[index] = row
 
     def sequence(self, grammar: Grammar, drafts: Sequence[int], *, forced: bool) -> Running:

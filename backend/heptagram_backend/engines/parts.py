@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from heptagram_backend.blocks import BlockPool
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.constraint import GrammarFactory
@@ -35,6 +38,7 @@ from heptagram_backend.trial.setup import Setup
 from heptagram_backend.trigger import TriggerWatch
 from heptagram_backend.validate import OutputValidator
 from heptagram_kernels.devices import load_device
+from heptagram_kernels.mask_pool import MaskRows, mask_rows
 from heptagram_kernels.workspace import Workspace
 
 _USUAL: Final = GrammarLimits()
@@ -63,6 +67,7 @@ class Parts:
     scheduler: Scheduler
     make_sequence: Callable[[str, GenerationRequest, Sink], Running]
     wake: threading.Event
+    masks: MaskRows
 
 
 def make_parts(
@@ -74,19 +79,23 @@ def make_parts(
     policy: Callable[[DraftSource], DraftPolicy] = draft_policy,
     limits: GrammarLimits = _USUAL,
 ) -> Parts:
-    """Wire the step to its target, device, workspace and mask pool. ``policy`` says what a draft source is."""
+    """Wire the step to its target, device, workspace and mask pool. ``policy`` says what a draft source is.
+
+    Raises:
+        ReleaseError: the vocabulary or the grammars' masks do not fit the width of the target's logits.
+    """
     slots, width, rows = target.num_slots, target.vocab_size, options.mask_pool_rows
+    if factory.vocab_width not in (None, width):
+        raise ReleaseError(
+            f"the grammars' masks are for {factory.vocab_width} tokens, but the target's logits are {width} wide"
+        )
     workspace = Workspace(device=options.device)
     workspace.reserve(declarations(slots=slots, vocab_size=width, pool_rows=rows))
     workspace.seal()
     device = load_device(options.device)
-    inputs = StepInputs(workspace, device.verify_greedy)
-    pool = MaskPool(
-        rows=rows,
-        rows_per_step=slots * ROWS,
-        all_tokens=all_tokens_row(len(vocabulary.token_bytes), width),
-        upload=inputs.upload,
-    )
+    masks = mask_rows(workspace.take("step.mask_pool"), _all_tokens(vocabulary, width), rows_per_step=slots * ROWS)
+    inputs = StepInputs(workspace, device.verify_greedy, masks)
+    pool = MaskPool(rows=rows, rows_per_step=slots * ROWS, write=masks.write)
     wake = threading.Event()
     setup = Setup(
         vocabulary.token_bytes,
@@ -100,7 +109,7 @@ def make_parts(
     planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
     sampler = RowSampler(device, workspace.take("step.mask_pool"))
     step = K7Step(target=target, inputs=inputs, sampler=sampler, planner=planner, grammars=grammars)
-    return Parts(target, step, grammars, _scheduler(target, options), _SequenceMaker(vocabulary, policy), wake)
+    return Parts(target, step, grammars, _scheduler(target, options), _SequenceMaker(vocabulary, policy), wake, masks)
 
 
 def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
@@ -114,6 +123,13 @@ def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
         limits=limits,
         wake=parts.wake,
     )
+
+
+def _all_tokens(vocabulary: Vocabulary, width: int) -> NDArray[np.int32]:
+    try:
+        return all_tokens_row(len(vocabulary.token_bytes), width)
+    except ValueError as error:
+        raise ReleaseError(str(error)) from error
 
 
 def _watch(trigger: Trigger | None) -> TriggerWatch | None:

@@ -32,6 +32,9 @@ _COUNTERS: Final[Mapping[str, str]] = {
     "steps": "K7 steps",
     "preemptions": "Times a running request gave up its blocks and was computed again later",
     "prefix_hit_tokens": "Prompt tokens found in the cache",
+    "masked_rows": "Rows verified under a grammar's mask",
+    "mask_hits": "Of these, rows whose mask lay on the device already",
+    "mask_bytes": "Bytes of masks uploaded to the device",
 }
 
 
