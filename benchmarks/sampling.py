@@ -155,6 +155,7 @@ def _arguments(params: SamplingParams, seen: torch.Tensor) -> Sampling:
         repetition=number(params.repetition_penalty),
         presence=number(params.presence_penalty),
         frequency=number(params.frequency_penalty),
+        probabilistic=torch.tensor([False]),
         history_ids=seen,
         history_counts=torch.ones_like(seen),
         history_ends=whole(_SEEN),

@@ -13,7 +13,7 @@ from heptagram_backend.generation import SamplingParams
 from heptagram_backend.inputs import Batch
 from heptagram_backend.logprobs import ScoredToken
 from heptagram_backend.plan import Draft
-from heptagram_backend.sampling import SequenceSampling
+from heptagram_backend.sampling import RejectionSampleMethod, SequenceSampling
 from heptagram_backend.sequence import Sequence
 from heptagram_kernels.devices import Device
 from heptagram_kernels.sampling import Sampling
@@ -34,7 +34,8 @@ _NUMBERS: Final = {
 class RowSampler:
     """Runs behind the greedy verification of a step; ``mask_pool`` is the step's."""
 
-    def __init__(self, device: Device, mask_pool: Tensor) -> None:
+    def __init__(self, device: Device, mask_pool: Tensor, method: RejectionSampleMethod = "strict") -> None:
+        self._probabilistic = method == "probabilistic"
         self._verify = device.verify_sampled
         self._logprobs = device.token_logprobs
         self._mask_pool = mask_pool
@@ -50,7 +51,7 @@ class RowSampler:
             draft_counts=batch.draft_counts,
             mask_pool=self._mask_pool,
             mask_rows=batch.mask_rows,
-            sampling=_arguments(sampled, logits.device),
+            sampling=_arguments(sampled, logits.device, probabilistic=self._probabilistic),
             out_verified=batch.verified,
             out_accepted=batch.accepted,
         )
@@ -91,7 +92,7 @@ class RowSampler:
         return tuple(map(ScoredToken, tokens, chosen.tolist(), best))
 
 
-def _arguments(sampled: Seq[tuple[int, Sequence]], device: torch.device) -> Sampling:
+def _arguments(sampled: Seq[tuple[int, Sequence]], device: torch.device, *, probabilistic: bool) -> Sampling:
     states: list[SequenceSampling] = [sequence.sampling for _, sequence in sampled if sequence.sampling is not None]
     params = [state.params for state in states]
     histories = [state.history(sequence.tokens) for state, (_, sequence) in zip(states, sampled, strict=True)]
@@ -108,6 +109,7 @@ def _arguments(sampled: Seq[tuple[int, Sequence]], device: torch.device) -> Samp
         positions=whole([len(sequence.tokens) for _, sequence in sampled]),
         seeds=whole([_int64(state.seed) for state in states]),
         top_k=whole([each.top_k for each in params]),
+        probabilistic=torch.full((len(params),), probabilistic, device=device),
         history_ids=whole([token for history in histories for token in history]),
         history_counts=whole([count for history in histories for count in history.values()]),
         history_ends=whole(_ends([len(history) for history in histories])),

@@ -12,6 +12,7 @@ import yaml
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats.base import AnswerBounds
 from heptagram_backend.limits import Limits
+from heptagram_backend.sampling import REJECTION_SAMPLE_METHODS
 
 FILE_NAME = "release.yaml"
 
@@ -41,6 +42,9 @@ class EngineOptions:
     (by default 64).
     ``kv_cache_blocks``, or ``kv_cache_memory`` in bytes, sizes the cache; without them it holds ``max_num_seqs``
     sequences of ``max_model_len``. ``max_drain_ms`` is how long an unloaded version may still run requests.
+    ``rejection_sample_method`` says how drafts of sampled answers are verified, under vLLM's names: ``strict`` ones
+    equal what the seed draws without them, ``probabilistic`` ones are accepted with their probability. Both have the
+    exact distribution; only under ``strict`` is a seed's answer the same whatever is drafted.
     """
 
     name: str = "k7"
@@ -58,6 +62,7 @@ class EngineOptions:
     kv_cache_memory: int | None = None
     num_speculative_tokens: int = 7
     drafts: str = "auto"
+    rejection_sample_method: str = "strict"
     max_deadline_ms: int = 600_000
     max_drain_ms: int = 120_000
     mask_pool_rows: int = 1024
@@ -69,6 +74,8 @@ class EngineOptions:
                 raise ReleaseError(f"engine.{name}: must be at least 1")
         if not 0 <= self.num_speculative_tokens <= 7:
             raise ReleaseError("engine.num_speculative_tokens: must be 0 to 7")
+        if self.rejection_sample_method not in REJECTION_SAMPLE_METHODS:
+            raise ReleaseError(f"engine.rejection_sample_method: must be one of {', '.join(REJECTION_SAMPLE_METHODS)}")
         if self.kv_cache_blocks is not None and self.kv_cache_memory is not None:
             raise ReleaseError("engine.kv_cache_memory: the size of the cache is given by kv_cache_blocks already")
         if self.batched_tokens % 8 or self.batched_tokens <= 8 * self.max_num_seqs:

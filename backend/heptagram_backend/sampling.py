@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 
 from heptagram_backend import plan_json
 from heptagram_backend.generation import GenerationRequest, SamplingParams
@@ -16,6 +16,12 @@ SEEDS: Final = (-(2**63), 2**64 - 1)  # of 64 bits, signed or not
 MAX_BIASES: Final = 300
 MAX_BIAS: Final = 100.0
 _SEED_BITS: Final = 48  # of a seed that is made up here: JSON readers that know only doubles can hold it
+
+
+RejectionSampleMethod = Literal["strict", "probabilistic"]
+"""How drafts of sampled answers are verified: they equal what the seed draws anyway, or are accepted by chance."""
+
+REJECTION_SAMPLE_METHODS: Final[tuple[RejectionSampleMethod, ...]] = get_args(RejectionSampleMethod)
 
 
 @dataclass(frozen=True, slots=True)

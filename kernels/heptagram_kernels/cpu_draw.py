@@ -38,6 +38,7 @@ class Draw:
     repetition: float
     presence: float
     frequency: float
+    probabilistic: bool
     history: Ids
     counts: Ids
     bias_ids: Ids
@@ -48,8 +49,11 @@ class Draw:
         return self.repetition != 1 or self.presence != 0 or self.frequency != 0
 
 
-def draw_token(draw: Draw, ids: Ids, logits: Numbers, *, drafts: Sequence[int]) -> int:
-    """The token of one row that follows ``drafts``; ``logits`` are the caller's to give away."""
+def draw_token(draw: Draw, ids: Ids, logits: Numbers, *, drafts: Sequence[int], proposed: int | None = None) -> int:
+    """The token of one row that follows ``drafts``; ``logits`` are the caller's to give away.
+
+    A ``proposed`` token is accepted or replaced by rejection sampling.
+    """
     if not ids.size:
         return NO_TOKEN
     _edit(draw, ids, logits, drafts)
@@ -62,7 +66,14 @@ def draw_token(draw: Draw, ids: Ids, logits: Numbers, *, drafts: Sequence[int]) 
     with np.errstate(over="ignore"):
         logits /= draw.temperature
     ids, scores = _truncate(draw, ids, logits)
-    return int(ids[_gumbel_argmax(scores, uniforms(stream(draw.seed, draw.position + len(drafts)), ids))])
+    noise = uniforms(stream(draw.seed, draw.position + len(drafts)), ids)
+    if proposed is not None:
+        _, at = find(ids, np.array([proposed]))
+        if at.size:
+            if noise[at[0]] < math.exp(scores[at[0]]) / np.exp(scores).sum():
+                return proposed
+            ids, scores, noise = np.delete(ids, at), np.delete(scores, at), np.delete(noise, at)
+    return int(ids[_gumbel_argmax(scores, noise)])
 
 
 def _edit(draw: Draw, ids: Ids, logits: Numbers, drafts: Sequence[int]) -> None:

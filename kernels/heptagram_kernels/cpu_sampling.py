@@ -17,7 +17,8 @@ from heptagram_kernels.sampling import Sampling, check_logprobs, check_sampling,
 
 # Fields of Draw that are numbers, and their arguments.
 _COLUMNS: Final = {"place": "sequences", "position": "positions", "seed": "seeds"} | {
-    name: name for name in ("temperature", "top_k", "top_p", "min_p", "repetition", "presence", "frequency")
+    name: name
+    for name in ("temperature", "top_k", "top_p", "min_p", "repetition", "presence", "frequency", "probabilistic")
 }
 
 
@@ -52,7 +53,8 @@ def verify_sampled(
         verified[place] = 0
         for row in range(drafts + 1):
             ids, scores = allowed_logits(logits[place, row], pool[rows[row]])
-            token = draw_token(draw, ids, scores, drafts=tokens[1 : row + 1])
+            proposed = tokens[row + 1] if draw.probabilistic and row < drafts else None
+            token = draw_token(draw, ids, scores, drafts=tokens[1 : row + 1], proposed=proposed)
             verified[place, row] = token
             if row == drafts or token != tokens[row + 1]:
                 out_accepted[place] = row

@@ -40,7 +40,7 @@ def verify_sampled(
         allowed = unpack(mask_pool[mask_rows[place]], logits.shape[2])
         drafts = token_ids[place, 1 : 1 + int(draft_counts[place])]
         edited = _edited(sampling, index, logits[place].double(), drafts)
-        drawn = _drawn(sampling, index, edited.masked_fill(~allowed, -math.inf))
+        drawn = _drawn(sampling, index, edited.masked_fill(~allowed, -math.inf), drafts)
         live = torch.arange(ROWS, device=logits.device) <= draft_counts[place]
         confirmed = (token_ids[place, 1:] == drawn[:-1]) & live[1:]
         accepted = confirmed.long().cumprod(dim=0).sum()
@@ -102,7 +102,7 @@ def _edited(sampling: Sampling, index: int, logits: Tensor, drafts: Tensor) -> T
     return logits - sampling.frequency[index] * counts - sampling.presence[index] * (counts > 0)
 
 
-def _drawn(sampling: Sampling, index: int, masked: Tensor) -> Tensor:
+def _drawn(sampling: Sampling, index: int, masked: Tensor, drafts: Tensor) -> Tensor:
     """Tokens [8] of masked logits [8, V]; -1 where nothing can be drawn."""
     top = masked.amax(dim=-1, keepdim=True)
     best = masked_argmax(masked, masked > -math.inf)
@@ -110,8 +110,15 @@ def _drawn(sampling: Sampling, index: int, masked: Tensor) -> Tensor:
     if sampling.temperature[index] > 0:
         scores = _truncated(sampling, index, (masked - top) / sampling.temperature[index])
         positions = sampling.positions[index] + torch.arange(ROWS, device=masked.device)
-        noisy = scores + _gumbel(sampling.seeds[index], positions, masked.shape[-1])
+        uniform = _uniforms(sampling.seeds[index], positions, masked.shape[-1])
+        noisy = scores - torch.log(-torch.log1p(-uniform))
         best = masked_argmax(noisy, scores > -math.inf)
+        if sampling.probabilistic[index]:
+            rows = torch.arange(drafts.numel(), device=masked.device)
+            chances = scores.softmax(dim=-1)[rows, drafts]
+            scores[rows, drafts] = -math.inf
+            others = masked_argmax(noisy, scores > -math.inf)[rows]
+            best[rows] = torch.where(uniform[rows, drafts] < chances, drafts, others)
     return torch.where(usable, best, NO_TOKEN)
 
 
@@ -131,13 +138,12 @@ def _truncated(sampling: Sampling, index: int, scores: Tensor) -> Tensor:
     return scores
 
 
-def _gumbel(seed: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-    """The noise of :mod:`heptagram_kernels.noise`, float64 [8, V], in wrapping int64 arithmetic."""
+def _uniforms(seed: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
+    """Those of :mod:`heptagram_kernels.noise`, float64 [8, V], in wrapping int64 arithmetic."""
     start = _mix(_mix(seed + _signed(GAMMA)) + (positions + 1) * _signed(GAMMA))
     tokens = torch.arange(1, vocab_size + 1, device=positions.device)
     bits = _mix(start.unsqueeze(-1) + tokens * _signed(GAMMA))
-    uniform = (_shifted(bits, 64 - UNIFORM_BITS).double() + 0.5) * 2.0**-UNIFORM_BITS
-    return -torch.log(-torch.log1p(-uniform))
+    return (_shifted(bits, 64 - UNIFORM_BITS).double() + 0.5) * 2.0**-UNIFORM_BITS
 
 
 def _mix(state: Tensor) -> Tensor:

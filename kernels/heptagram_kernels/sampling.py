@@ -5,6 +5,13 @@ The order is vLLM's: mask, ``logit_bias``, penalties, temperature, min-p, top-k,
 distribution ``p`` exactly. The noise is a pure function of (seed, position, token), see :mod:`heptagram_kernels.noise`,
 so a position gives the same token whichever row, step or batch draws it, and a draft is accepted when it equals the
 token drawn. A seed's output is then the same with and without speculation.
+
+A ``probabilistic`` sequence is verified by rejection sampling instead (Leviathan et al., "Fast Inference from
+Transformers via Speculative Decoding", 2023; Chen et al., "Accelerating Large Language Model Decoding with Speculative
+Sampling", 2023). Drafts come without probabilities, as of a drafter that is sure of them: ``x`` is accepted with the
+probability ``p(x)``, and what replaces it is drawn from the rest of ``p``. The noise of ``x`` decides on ``x``, that of
+the other tokens on its replacement, so both are independent. The distribution is ``p`` again, but a seed's output
+depends on the drafts.
 """
 
 from __future__ import annotations
@@ -39,6 +46,7 @@ class Sampling:
     history_ids: Tensor  # int64 [N]
     history_counts: Tensor  # int64 [N], how often each was generated
     history_ends: Tensor  # int64 [S]
+    probabilistic: Tensor  # bool [S], rejection sampling
     bias_ids: Tensor  # int64 [M]
     biases: Tensor  # float64 [M], added to the logits
     bias_ends: Tensor  # int64 [S]
@@ -52,8 +60,9 @@ class VerifySampled(Protocol):
     Args:
         logits, token_ids, draft_counts, mask_pool, mask_rows: as of :class:`heptagram_kernels.bitmask.VerifyGreedy`.
         sampling: which sequences, and how.
-        out_verified: int64 [B, 8], written: the token drawn; -1 where none can be (nothing is allowed, an allowed
-            logit is NaN, or the largest is not finite); 0 in rows behind that which ends the step, and in dead rows.
+        out_verified: int64 [B, 8], written: the draft accepted or the token drawn; -1 where none can be (nothing is
+            allowed, an allowed logit is NaN, or the largest is not finite); 0 in rows behind that which ends the step,
+            and in dead rows.
         out_accepted: int64 [B], written: accepted drafts, 0 to ``draft_counts``.
 
     Raises:
@@ -105,19 +114,18 @@ class TokenLogprobs(Protocol):
     ) -> None: ...
 
 
-_WHOLE = frozenset(
-    (
-        "sequences",
-        "positions",
-        "seeds",
-        "top_k",
-        "history_ids",
-        "history_counts",
-        "history_ends",
-        "bias_ids",
-        "bias_ends",
-    )
+_WHOLE = (
+    "sequences",
+    "positions",
+    "seeds",
+    "top_k",
+    "history_ids",
+    "history_counts",
+    "history_ends",
+    "bias_ids",
+    "bias_ends",
 )
+_DTYPES = {**dict.fromkeys(_WHOLE, torch.int64), "probabilistic": torch.bool}  # the others are float64
 _RAGGED = {"history_ids": "history", "history_counts": "history", "bias_ids": "bias", "biases": "bias"}
 
 
@@ -131,7 +139,7 @@ def check_sampling(sampling: Sampling, *, logits: Tensor) -> None:
     sizes = {"history": sampling.history_ids.numel(), "bias": sampling.bias_ids.numel()}
     for spec in fields(sampling):
         size = sizes[_RAGGED[spec.name]] if spec.name in _RAGGED else count
-        dtype = torch.int64 if spec.name in _WHOLE else torch.float64
+        dtype = _DTYPES.get(spec.name, torch.float64)
         _fits(spec.name, getattr(sampling, spec.name), dtype, (size,), logits.device)
 
 

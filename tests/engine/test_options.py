@@ -31,6 +31,7 @@ def test_a_forward_has_room_for_every_sequence_and_64_rows_of_prompts() -> None:
         ({"kv_cache_blocks": 9, "kv_cache_memory": 9}, "kv_cache_memory: the size of the cache is given by"),
         ({"max_queue_size": 0}, "max_queue_size: must be at least 1"),
         ({"max_drain_ms": 0}, "max_drain_ms: must be at least 1"),
+        ({"rejection_sample_method": "loose"}, "rejection_sample_method: must be one of strict, probabilistic"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:

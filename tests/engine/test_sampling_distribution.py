@@ -1,9 +1,12 @@
-"""What the engine draws has the exact distribution: free and under a grammar, without drafts and with seven."""
+"""What the engine draws has the exact distribution: free and under a grammar, without drafts and with seven.
+
+Under both methods of verifying drafts: equal to what the seed draws anyway, and accepted with their probability.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from torch import Tensor
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.engines.parts import Parts
 from heptagram_backend.generation import GenerationRequest, OutputSpec, SamplingParams, TokenBias
+from heptagram_backend.release import EngineOptions
+from heptagram_backend.sampling import RejectionSampleMethod
 from heptagram_backend.targets.scripted import ScriptedTarget
 from tests.engine.harness import EOS, drive, tiny_encode, tiny_parts
 from tests.kernels.sampling_cases import Draws, exact, p_value
@@ -52,22 +57,31 @@ def likely(tokens: Sequence[int], limit: int) -> list[int]:
     return drafts
 
 
-@pytest.fixture(scope="module")
-def parts() -> Any:
-    made = tiny_parts(Chain(), scripts={"scripted": likely})
-    yield made
+@dataclass(frozen=True, slots=True)
+class Method:
+    name: RejectionSampleMethod
+    parts: Parts
+
+    def run(self, requests: Sequence[GenerationRequest]) -> list[tuple[int, ...]]:
+        """The tokens of each with seven drafts, in batches of eight, and the same again; ``strict``: without any."""
+        count = 0 if self.name == "strict" else 7
+        answers: list[tuple[int, ...]] = []
+        for start in range(0, len(requests), 8):
+            batch = requests[start : start + 8]
+            drafted = drive(self.parts, batch)
+            assert drafted[::-1] == drive(
+                self.parts, [replace(one, num_speculative_tokens=count) for one in reversed(batch)]
+            )
+            answers += [result.tokens for result in drafted]
+        return answers
+
+
+@pytest.fixture(scope="module", params=["strict", "probabilistic"])
+def method(request: pytest.FixtureRequest) -> Iterator[Method]:
+    options = EngineOptions(mask_pool_rows=128, rejection_sample_method=request.param)
+    made = tiny_parts(Chain(), scripts={"scripted": likely}, options=options)
+    yield Method(request.param, made)
     made.grammars.close()
-
-
-def _run(parts: Parts, requests: Sequence[GenerationRequest]) -> list[tuple[int, ...]]:
-    """The tokens of each, in batches of eight, the same with seven drafts and without."""
-    answers: list[tuple[int, ...]] = []
-    for start in range(0, len(requests), 8):
-        batch = requests[start : start + 8]
-        drafted = drive(parts, batch)
-        assert drafted == drive(parts, [replace(one, num_speculative_tokens=0) for one in batch])
-        answers += [result.tokens for result in drafted]
-    return answers
 
 
 def _requests(count: int, sampling: SamplingParams, **changes: Any) -> list[GenerationRequest]:
@@ -80,10 +94,10 @@ def _requests(count: int, sampling: SamplingParams, **changes: Any) -> list[Gene
 ONLY_LETTERS = tuple(TokenBias(token, -100.0) for token in (*b"xyz", EOS))
 
 
-def test_a_long_answer_walks_the_chain(parts: Parts) -> None:
+def test_a_long_answer_walks_the_chain(method: Method) -> None:
     requests = _requests(8, SamplingParams(temperature=1.3, logit_bias=ONLY_LETTERS), max_tokens=300)
     counts = np.zeros((5, 5), dtype=np.int64)
-    for tokens in _run(parts, requests):
+    for tokens in method.run(requests):
         places = [LETTERS.index(token) for token in tokens]
         np.add.at(counts, (places[:-1], places[1:]), 1)
     for place, letter in enumerate(LETTERS):
@@ -103,10 +117,10 @@ def test_a_long_answer_walks_the_chain(parts: Parts) -> None:
     ],
     ids=["plain", "top_k", "top_p", "min_p", "penalties", "rewards"],
 )
-def test_two_tokens_have_their_joint_distribution(parts: Parts, sampling: SamplingParams) -> None:
+def test_two_tokens_have_their_joint_distribution(method: Method, sampling: SamplingParams) -> None:
     """The second one's penalties count the first, a draft of the same step or not."""
     sampling = replace(sampling, logit_bias=ONLY_LETTERS)
-    answers = _run(parts, _requests(600, sampling))
+    answers = method.run(_requests(600, sampling))
     counts = np.zeros((5, 5), dtype=np.int64)
     for first, second in answers:
         counts[LETTERS.index(first), LETTERS.index(second)] += 1
@@ -140,16 +154,24 @@ def _joint(sampling: SamplingParams) -> NDArray[np.float64]:
     return joint
 
 
-def test_a_grammar_cuts_the_distribution_and_changes_nothing_else(parts: Parts) -> None:
+def test_a_grammar_cuts_the_distribution_and_changes_nothing_else(method: Method) -> None:
     """Pairs of one of a, b, d and one of x, y, z; behind each pair the answer may end."""
     spec = ConstraintSpec("ebnf", "root ::= ([abd] [xyz])+")
     first, second = [ord(letter) for letter in "abd"], [ord(letter) for letter in "xyz"]
     after: dict[int, list[int]] = {-1: first} | dict.fromkeys(first, second) | {last: [*first, EOS] for last in second}
     counts = {last: np.zeros(len(allowed), dtype=np.int64) for last, allowed in after.items()}
-    for tokens in _run(parts, _requests(300, SamplingParams(temperature=1.2), constraint=spec, max_tokens=9)):
+    for tokens in method.run(_requests(300, SamplingParams(temperature=1.2), constraint=spec, max_tokens=9)):
         ended = tokens if len(tokens) == 9 else (*tokens, EOS)
         for last, token in zip((-1, *ended[:-1]), ended, strict=True):
             counts[last][after[last].index(token)] += 1
     for last, table in counts.items():
         logits = logits_behind(last if last >= 0 else ord("b"))[after[last]].tolist()
         assert p_value(table, exact(logits, Draws(temperature=1.2))) > 0.001
+
+
+def test_only_strict_ties_a_seed_to_its_answer_whatever_is_drafted(method: Method) -> None:
+    requests = _requests(8, SamplingParams(temperature=1.3, logit_bias=ONLY_LETTERS), max_tokens=60)
+    answers = {
+        tuple(drive(method.parts, [replace(one, num_speculative_tokens=count) for one in requests])) for count in (0, 7)
+    }
+    assert (len(answers) == 1) is (method.name == "strict")

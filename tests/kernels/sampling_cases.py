@@ -28,6 +28,7 @@ class Draws:
     repetition: float = 1.0
     presence: float = 0.0
     frequency: float = 0.0
+    probabilistic: bool = False
     history: Mapping[int, int] = field(default_factory=dict)
     bias: Mapping[int, float] = field(default_factory=dict)
 
@@ -52,6 +53,7 @@ def sampling_of(draws: Sequence[Draws], places: Sequence[int] | None = None) -> 
         positions=whole("position"),
         seeds=whole("seed"),
         top_k=whole("top_k"),
+        probabilistic=torch.tensor([draw.probabilistic for draw in draws], dtype=torch.bool),
         **{name: number(name) for name in numbers},
         **dict(zip(("history_ids", "history_counts", "history_ends"), history, strict=True)),
         **dict(zip(("bias_ids", "biases", "bias_ends"), bias, strict=True)),

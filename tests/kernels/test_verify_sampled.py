@@ -60,6 +60,7 @@ def _draws(width: int) -> st.SearchStrategy[Draws]:
         repetition=st.sampled_from([1.0, 1.3, 0.4, 2.0]),
         presence=st.sampled_from([0.0, 1.5, -2.0]),
         frequency=st.sampled_from([0.0, 0.3, -0.9]),
+        probabilistic=st.booleans(),
         history=st.dictionaries(tokens, st.integers(0, 3), max_size=6),
         bias=st.dictionaries(tokens, st.sampled_from([-100.0, -1.0, 0.5, 100.0]), max_size=4),
     )
@@ -134,6 +135,29 @@ def test_the_distribution_is_exact(verifier: str, kind: str, allowed: Sequence[i
     lumped[0][0] += counts[rare].sum()
     lumped[1][0] += expected[rare].sum()
     assert p_value(*lumped) > 0.001
+
+
+@pytest.mark.parametrize("proposed", range(3))
+@pytest.mark.parametrize("kind", ["warm", "all three", "everything"])
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_a_proposed_token_changes_no_distribution_and_is_accepted_with_its_probability(
+    verifier: str, kind: str, proposed: int
+) -> None:
+    count = 500 if verifier == "reference" else 2000
+    draws = [replace(_KINDS[kind], seed=seed, probabilistic=True) for seed in range(count)]
+    case = first_rows(LOGITS, draws)
+    case.token_ids[:, 1] = proposed
+    case.draft_counts[:] = 1
+    verified, accepted = case.run(VERIFIERS[verifier])
+    expected = exact(LOGITS, _KINDS[kind])
+    counts = np.bincount([row[0] for row in verified], minlength=len(LOGITS))
+    assert sum(accepted) == counts[proposed]
+    shares = np.array([expected[proposed], 1 - expected[proposed]])
+    assert p_value(np.array([counts[proposed], count - counts[proposed]]), shares) > 0.001
+    others = np.delete(counts, proposed), np.delete(expected, proposed)
+    rare = others[1] * count < 5
+    assert not others[0][others[1] == 0].any()
+    assert p_value(others[0][~rare], others[1][~rare] / others[1][~rare].sum()) > 0.001
 
 
 @pytest.mark.parametrize("verifier", VERIFIERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from heptagram_backend.limits import GrammarLimits
 from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
 from heptagram_backend.plan import ROWS, Planner
 from heptagram_backend.release import EngineOptions
-from heptagram_backend.sampling import SequenceSampling, check_plan
+from heptagram_backend.sampling import RejectionSampleMethod, SequenceSampling, check_plan
 from heptagram_backend.scheduler import Budget, Scheduler
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.stats import SequenceStats
@@ -107,7 +107,8 @@ def make_parts(
     )
     grammars = GrammarCompiler(factory, wake.set, Trial(setup), width)
     planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
-    sampler = RowSampler(device, workspace.take("step.mask_pool"))
+    method = cast(RejectionSampleMethod, options.rejection_sample_method)
+    sampler = RowSampler(device, workspace.take("step.mask_pool"), method)
     step = K7Step(target=target, inputs=inputs, sampler=sampler, planner=planner, grammars=grammars)
     return Parts(target, step, grammars, _scheduler(target, options), _SequenceMaker(vocabulary, policy), wake, masks)
 
