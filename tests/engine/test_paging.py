@@ -123,12 +123,13 @@ def opens(tokens: tuple[int, ...]) -> int:
     return opening if tokens[0] == ord("o") and len(tokens) % 20 == 0 else letters(tokens)
 
 
+@pytest.mark.parametrize("blocks", [WHOLE, WHOLE + 2], ids=["one sequence", "two blocks more"])
 @pytest.mark.parametrize("drafts", DRAFTS)
-def test_preemption_changes_no_token(make: Make, drafts: DraftSource) -> None:
+def test_preemption_changes_no_token(make: Make, drafts: DraftSource, blocks: int) -> None:
     """Case e-56 and its kin: a preempted request goes on as if nothing had been, whatever it is and who drafts."""
     requests = mixed_requests(drafts)
     plenty = make(Target(opens, blocks=4 * WHOLE))
-    scarce = make(Target(opens, blocks=WHOLE + 2))
+    scarce = make(Target(opens, blocks=blocks))
     expected = [answer(sink) for sink in run(plenty, requests)]
     sinks = run(scarce, requests)
     assert [answer(sink) for sink in sinks] == expected

@@ -141,6 +141,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def cancel_fail_or_run_late(self, data: st.DataObject, sound: bool) -> None:
         self.bench.end(data.draw(st.sampled_from(self.live)), sound=sound)
 
+    @precondition(lambda self: any(sequence.blocks for sequence in self.live))
+    @rule(data=st.data())
+    def preempt(self, data: st.DataObject) -> None:
+        """Whoever runs, and however many blocks are free."""
+        self.bench.scheduler._preempt(data.draw(st.sampled_from([one for one in self.live if one.blocks])))
+
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def finish_a_grammar(self, data: st.DataObject) -> None:

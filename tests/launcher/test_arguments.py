@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,11 @@ def test_flags_of_the_scheduler_and_the_cache() -> None:
     assert parse_arguments(["--no-enable-prefix-caching"]).overrides.engine == {"enable_prefix_caching": False}
 
 
+def test_the_method_of_verifying_sampled_drafts() -> None:
+    wanted = {"rejection_sample_method": "probabilistic"}
+    assert parse_arguments(["--speculative-config", json.dumps(wanted)]).overrides.engine == wanted
+
+
 def test_a_demo_takes_free_ports_unless_told() -> None:
     options = parse_arguments(["--demo", "--http-port", "8123"])
     address = options.address
@@ -82,6 +88,7 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
         (["--speculative-config", "[]"], "must be a JSON object"),
         (["--speculative-config", '{"model": "x"}'], "unknown key 'model'; known are method"),
         (["--speculative-config", '{"method": "x"}'], "method must be one of auto"),
+        (["--speculative-config", '{"rejection_sample_method": "x"}'], "must be one of strict, probabilistic"),
         (["--speculative-config", '{"num_speculative_tokens": 8}'], "0 to 7"),
         (["--speculative-config", '{"num_speculative_tokens": true}'], "0 to 7"),
         (["--generate-config", '{"temperature": 1}'], "temperature must be 0"),

@@ -11,6 +11,7 @@ from typing import Any
 
 from heptagram_backend.drafts import POLICIES
 from heptagram_backend.formats import FORMATS
+from heptagram_backend.sampling import REJECTION_SAMPLE_METHODS
 from heptagram_backend.server.gateway_options import MODEL_ID
 from heptagram_backend.server.launch import free_ports
 from heptagram_backend.server.process import Address
@@ -126,8 +127,10 @@ def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> O
 
 
 def _speculative(parser: argparse.ArgumentParser, text: str | None) -> dict[str, Any]:
-    """``method`` names the drafts, ``num_speculative_tokens`` their number (vLLM's keys)."""
-    given = _json_object(parser, "--speculative-config", text, known=("method", "num_speculative_tokens"))
+    """``method`` names the drafts, ``num_speculative_tokens`` their number, ``rejection_sample_method`` how those of
+    sampled answers are verified (vLLM's keys)."""
+    known = ("method", "num_speculative_tokens", "rejection_sample_method")
+    given = _json_object(parser, "--speculative-config", text, known=known)
     engine: dict[str, Any] = {}
     if "method" in given:
         if given["method"] not in POLICIES:
@@ -138,6 +141,12 @@ def _speculative(parser: argparse.ArgumentParser, text: str | None) -> dict[str,
         if type(count) is not int or not 0 <= count <= 7:
             parser.error("--speculative-config: num_speculative_tokens must be 0 to 7")
         engine["num_speculative_tokens"] = count
+    if "rejection_sample_method" in given:
+        if given["rejection_sample_method"] not in REJECTION_SAMPLE_METHODS:
+            parser.error(
+                f"--speculative-config: rejection_sample_method must be one of {', '.join(REJECTION_SAMPLE_METHODS)}"
+            )
+        engine["rejection_sample_method"] = given["rejection_sample_method"]
     return engine
 
 

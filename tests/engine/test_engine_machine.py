@@ -1,0 +1,171 @@
+"""The whole engine in any order of events: every request ends exactly once, with its own tokens, and nothing is left.
+
+Its thread runs, but a forward only goes on when a rule says so: what callers do falls between any two steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from torch import Tensor
+
+from heptagram_backend.engine import EngineLimits, K7Engine
+from heptagram_backend.engines.parts import assemble
+from heptagram_backend.errors import HeptagramError, OverloadedError
+from heptagram_backend.generation import DraftSource
+from heptagram_backend.release import EngineOptions
+from heptagram_backend.targets.base import PromptRows
+from heptagram_wire.events import Event, Finish
+from tests.engine.harness import EOS, tiny_parts
+from tests.engine.test_paging import DRAFTS, WHOLE, Target, mixed_requests, opens
+
+KINDS = 9
+
+
+class Stepped(Target):
+    """Each forward waits for a permit."""
+
+    def __init__(self, *, blocks: int, slots: int) -> None:
+        super().__init__(opens, blocks=blocks, slots=slots)
+        self.permits = threading.Semaphore(0)
+        self.free = threading.Event()
+
+    def mixed(self, token_ids: Tensor, positions: Tensor, slots: Tensor, prompts: Sequence[PromptRows]) -> Tensor:
+        while not self.free.is_set() and not self.permits.acquire(timeout=0.05):
+            pass
+        return super().mixed(token_ids, positions, slots, prompts)
+
+
+@dataclass
+class Ends:
+    """A sink that counts ends, where an assertion of its own would be taken for a fault of the request."""
+
+    kind: int
+    events: list[Event] = field(default_factory=list)
+    ends: int = 0
+    late: int = 0
+
+    def send(self, events: Sequence[Event], *, final: bool) -> None:
+        self.late += bool(self.ends)
+        self.events.extend(events)
+        self.ends += final
+
+    def fail(self, error: HeptagramError) -> None:
+        raise AssertionError(error)  # no request of these fails
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for event in self.events for token in getattr(event, "token_ids", None) or ()]
+
+
+def start(target: Stepped, *, caching: bool = True) -> K7Engine:
+    options = EngineOptions(
+        mask_pool_rows=128, max_num_seqs=4, max_num_batched_tokens=72, enable_prefix_caching=caching
+    )
+    parts = tiny_parts(target, scripts={"scripted": hostile}, options=options)
+    return assemble(parts, EngineLimits("7", 64, 60_000, "tiny"))
+
+
+def hostile(tokens: Sequence[int], limit: int) -> list[int]:
+    """Drafts of ends, control tokens and text that is never right for long."""
+    choices = (EOS, EOS - 1, tokens[-1], (tokens[-1] * 31 + len(tokens)) % 256, opens(tuple(tokens)))
+    return [choices[(len(tokens) + step) % len(choices)] for step in range(limit)]
+
+
+@cache
+def alone() -> tuple[tuple[int, ...], ...]:
+    """The tokens of each kind of request that has the engine for itself, without drafts."""
+    target = Stepped(blocks=4 * WHOLE, slots=4)
+    target.free.set()
+    engine = start(target)
+    answers = []
+    for kind, request in enumerate(mixed_requests("none")):
+        sink = Ends(kind)
+        engine.submit(request, sink)
+        while not sink.ends:
+            threading.Event().wait(0.002)
+        answers.append(tuple(sink.tokens))
+    engine.close()
+    return tuple(answers)
+
+
+class EngineMachine(RuleBasedStateMachine):
+    @initialize(blocks=st.integers(WHOLE, 2 * WHOLE), slots=st.integers(1, 4), caching=st.booleans())
+    def begin(self, blocks: int, slots: int, caching: bool) -> None:
+        self.target = Stepped(blocks=blocks, slots=slots)
+        self.engine = start(self.target, caching=caching)
+        self.sinks: dict[str, Ends] = {}
+        self.stopped: set[str] = set()
+        self.closed = False
+
+    @rule(
+        kind=st.integers(0, KINDS - 1),
+        drafts=st.sampled_from([*DRAFTS, "scripted"]),
+        count=st.sampled_from([0, 3, 7]),
+        deadline_ms=st.sampled_from([None, None, 1, 20]),
+    )
+    def submit(self, kind: int, drafts: DraftSource, count: int, deadline_ms: int | None) -> None:
+        request = replace(mixed_requests(drafts)[kind], num_speculative_tokens=count, deadline_ms=deadline_ms)
+        sink = Ends(kind)
+        if self.closed:
+            with pytest.raises(OverloadedError, match="shutting down"):
+                self.engine.submit(request, sink)
+            return
+        id = self.engine.submit(request, sink)
+        self.sinks[id] = sink
+        if deadline_ms is not None:
+            self.stopped.add(id)
+
+    @rule(steps=st.integers(1, 12))
+    def step(self, steps: int) -> None:
+        self.target.permits.release(steps)
+
+    @precondition(lambda self: self.sinks)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(list(self.sinks)))
+        self.engine.cancel(id)  # perhaps a second time, or of one that has ended
+        self.stopped.add(id)
+
+    @precondition(lambda self: not self.closed)
+    @rule()
+    def close(self) -> None:
+        self.closed = True
+        self.target.free.set()
+        self.engine.close()
+        for id, sink in self.sinks.items():
+            self._ended(id, sink)
+        seen = self.engine.snapshot()
+        assert (seen.running, seen.waiting, seen.slots_used, seen.live_matchers, seen.blocks_held) == (0, 0, 0, 0, 0)
+        assert seen.requests_finished + seen.requests_cancelled == len(self.sinks)
+
+    @invariant()
+    def at_most_one_end(self) -> None:
+        for sink in getattr(self, "sinks", {}).values():
+            assert sink.ends <= 1
+            assert not sink.late, "something came behind the end"
+
+    def _ended(self, id: str, sink: Ends) -> None:
+        assert sink.ends == 1, "a request was lost"
+        [finish] = [event for event in sink.events if isinstance(event, Finish)]
+        whole = alone()[sink.kind]
+        if finish.reason in ("cancelled", "deadline"):
+            assert id in self.stopped
+            assert tuple(sink.tokens) == whole[: len(sink.tokens)]
+        else:
+            assert tuple(sink.tokens) == whole
+
+    def teardown(self) -> None:
+        if hasattr(self, "engine") and not self.closed:
+            self.close()
+
+
+TestEngine = EngineMachine.TestCase
+TestEngine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
