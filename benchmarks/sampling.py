@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +39,8 @@ _SEEN: Final = 1_500  # tokens of a history
 
 def sampling(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: int) -> Suite:
     """Ordinary requests of the free model in one batch, by kind of sampling; then one row at two widths."""
-    sampler = _Timed(engine.parts.step._sampler)
+    step = engine.parts.step
+    sampler = _Timed(step._sampler, step._inputs._program)
     requests = [ordinary(request) for request in requests]
     arms: dict[str, Callable[[], Run]] = {"greedy, no sampler in the step": partial(_run, engine, _Absent(), requests)}
     for name, (params, logprobs) in _KINDS.items():
@@ -58,22 +60,27 @@ def sampling(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds:
 
 
 class _Timed:
-    """Counts the time that a sampler takes of the step."""
+    """Counts the time that a sampler takes of the step, the draws of ``program`` included."""
 
-    def __init__(self, inner: RowSampler) -> None:
+    def __init__(self, inner: RowSampler, program: Any) -> None:
         self.inner = inner
         self.seconds = 0.0
+        device = program._device
+        program._device = SimpleNamespace(
+            verify_greedy=device.verify_greedy, verify_sampled=partial(self._timed, device.verify_sampled)
+        )
 
-    def draw(self, *arguments: Any) -> None:
-        start = time.perf_counter()
-        self.inner.draw(*arguments)
-        self.seconds += time.perf_counter() - start
+    def arguments(self, *arguments: Any) -> Any:
+        return self._timed(self.inner.arguments, *arguments)
 
     def score(self, *arguments: Any) -> Any:
+        return self._timed(self.inner.score, *arguments)
+
+    def _timed(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         start = time.perf_counter()
-        scored = self.inner.score(*arguments)
+        result = call(*arguments, **named)
         self.seconds += time.perf_counter() - start
-        return scored
+        return result
 
 
 class _Absent:
@@ -81,7 +88,7 @@ class _Absent:
 
     seconds = 0.0
 
-    def draw(self, *arguments: Any) -> None: ...
+    def arguments(self, *arguments: Any) -> None: ...
 
     def score(self, *arguments: Any) -> dict[int, Any]:
         del arguments

@@ -32,31 +32,16 @@ _NUMBERS: Final = {
 
 
 class RowSampler:
-    """Runs behind the greedy verification of a step; ``mask_pool`` is the step's."""
+    """What the step's verification draws with, and what is asked of it afterwards."""
 
-    def __init__(self, device: Device, mask_pool: Tensor, method: RejectionSampleMethod = "strict") -> None:
+    def __init__(self, device: Device, method: RejectionSampleMethod = "strict") -> None:
         self._probabilistic = method == "probabilistic"
-        self._verify = device.verify_sampled
         self._logprobs = device.token_logprobs
-        self._mask_pool = mask_pool
 
-    def draw(self, planned: Planned, batch: Batch, logits: Tensor, verdicts: list[list[int]]) -> None:
-        """Replace the verdicts of the sequences that sample."""
+    def arguments(self, planned: Planned, device: torch.device) -> Sampling | None:
+        """How the sequences that sample draw; ``None`` where none does."""
         sampled = [(place, sequence) for place, (sequence, _) in enumerate(planned) if sequence.sampling is not None]
-        if not sampled:
-            return
-        self._verify(
-            logits=logits,
-            token_ids=batch.token_ids,
-            draft_counts=batch.draft_counts,
-            mask_pool=self._mask_pool,
-            mask_rows=batch.mask_rows,
-            sampling=_arguments(sampled, logits.device, probabilistic=self._probabilistic),
-            out_verified=batch.verified,
-            out_accepted=batch.accepted,
-        )
-        for place, _ in sampled:
-            verdicts[place] = batch.verified[place, : int(batch.accepted[place]) + 1].tolist()
+        return _arguments(sampled, device, probabilistic=self._probabilistic) if sampled else None
 
     def score(
         self, planned: Planned, batch: Batch, logits: Tensor, verdicts: Seq[Seq[int]]
@@ -77,8 +62,8 @@ class RowSampler:
         logprobs = torch.empty((size, count), dtype=torch.float64, device=device)
         self._logprobs(
             logits=logits,
-            mask_pool=self._mask_pool,
-            mask_rows=batch.mask_rows,
+            mask_pool=batch.buffers.mask_pool,
+            mask_rows=batch.buffers.mask_rows,
             places=torch.tensor([[place, row] for row in range(size)], device=device),
             tokens=torch.tensor(tokens, device=device),
             out_chosen=chosen,

@@ -1,7 +1,7 @@
-"""The step's persistent tensors: filled in place from the plan, read by the target and the verifier.
+"""The border between a planned step and its tensors: filled in place from the plan, read back as verdicts.
 
-They are declared in the order and the shapes of the K7 layout and reserved in a caller-owned workspace; a step of B
-sequences uses the first B of each.
+The tensors are those of the K7 layout, reserved in a caller-owned workspace. State lies by slot: what a step leaves
+there is what the next one starts from, and the plan writes over it what the host has decided since.
 """
 
 from __future__ import annotations
@@ -13,82 +13,87 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heptagram_backend.masks import words_for
 from heptagram_backend.plan import ROWS, Draft
 from heptagram_backend.sequence import Sequence as Request
-from heptagram_kernels.bitmask import VerifyGreedy
+from heptagram_kernels.buffers import K7Buffers
 from heptagram_kernels.mask_pool import MaskRows
-from heptagram_kernels.workspace import Declaration, Workspace
+from heptagram_kernels.program import K7Program
+from heptagram_kernels.sampling import Sampling
+from heptagram_kernels.step import gather
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Views of B sequences; see the K7 layout for dtypes."""
+    """A loaded step of ``size`` sequences, in the ``buffers`` of the bucket that holds it; the others are padding."""
 
-    token_ids: Tensor  # [B, 8]
-    positions: Tensor  # [B]
-    slots: Tensor  # [B]
-    draft_counts: Tensor  # [B]
-    mask_rows: Tensor  # [B, 8]
-    verified: Tensor  # [B, 8]
-    accepted: Tensor  # [B]
-
-
-def declarations(*, slots: int, vocab_size: int, pool_rows: int) -> tuple[Declaration, ...]:
-    """What the step needs in its workspace."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "token_ids": (slots, ROWS),
-        "positions": (slots,),
-        "slots": (slots,),
-        "draft_counts": (slots,),
-        "mask_rows": (slots, ROWS),
-        "verified": (slots, ROWS),
-        "accepted": (slots,),
-    }
-    pool = Declaration("step.mask_pool", torch.int32, (pool_rows, words_for(vocab_size)))
-    return (pool, *(Declaration(f"step.{name}", torch.int64, shape) for name, shape in shapes.items()))
+    size: int
+    buffers: K7Buffers
 
 
 class StepInputs:
-    """Owner of the step's tensors in ``workspace``. ``verify`` is the device's ``verify_greedy``.
+    """Loads steps and runs ``program``. ``masks`` writes the pool's rows while a step is planned."""
 
-    ``masks`` writes the pool's rows while a step is planned.
-    """
-
-    def __init__(self, workspace: Workspace, verify: VerifyGreedy, masks: MaskRows) -> None:
-        self._tensors = {name: workspace.take(f"step.{name}") for name in Batch.__dataclass_fields__}
-        self._mask_pool = workspace.take("step.mask_pool")
-        self._verify = verify
+    def __init__(self, program: K7Program, masks: MaskRows) -> None:
+        self._program = program
         self._masks = masks
+        self._owners: dict[int, tuple[str, int]] = {}  # by slot: the request, and its generation
+        self._generations = 0
 
     def load(self, planned: Sequence[tuple[Request, Draft]]) -> Batch:
-        """Fill the inputs of a step. Dead rows hold token 0 and point at row 0 of the pool."""
+        """Fill the state and the inputs of a step. Dead rows hold token 0 and point at row 0 of the pool."""
         self._masks.flush()
         count = len(planned)
-        batch = Batch(**{name: tensor[:count] for name, tensor in self._tensors.items()})
+        buffers = self._program.bucket(count)
         tokens = np.zeros((count, ROWS), dtype=np.int64)
         rows = np.zeros((count, ROWS), dtype=np.int64)
+        numbers = np.empty((6, count), dtype=np.int64)
         for place, (request, draft) in enumerate(planned):
+            assert request.slot is not None
             tokens[place, 0] = request.tokens[-1]
             tokens[place, 1 : 1 + len(draft.tokens)] = draft.tokens
             rows[place, : len(draft.rows)] = draft.rows
-        batch.token_ids.copy_(torch.from_numpy(tokens))
-        batch.mask_rows.copy_(torch.from_numpy(rows))
-        batch.positions.copy_(torch.tensor([len(request.tokens) - 1 for request, _ in planned]))
-        batch.slots.copy_(torch.tensor([request.slot for request, _ in planned]))
-        batch.draft_counts.copy_(torch.tensor([len(draft.tokens) for _, draft in planned]))
-        return batch
+            numbers[:, place] = (
+                request.slot,
+                self._generation(request.slot, request.id),
+                len(request.tokens) - 1,
+                len(draft.tokens),
+                request.remaining - 1,
+                request.request.num_speculative_tokens,
+            )
+        slots, generations, positions, drafts, limits, most = torch.from_numpy(numbers).to(buffers.slots.device)
+        buffers.slots[:count] = slots
+        buffers.guards[:count] = generations
+        buffers.mask_rows[:count] = torch.from_numpy(rows)
+        self._program.pad(buffers, count)
+        buffers.state_tokens.index_copy_(0, slots, torch.from_numpy(tokens).to(slots.device))
+        buffers.state_generations.index_copy_(0, slots, generations)
+        buffers.state_positions.index_copy_(0, slots, positions)
+        buffers.state_draft_counts.index_copy_(0, slots, drafts)
+        buffers.state_draft_limits.index_copy_(0, slots, limits)
+        buffers.state_max_drafts.index_copy_(0, slots, most)
+        return Batch(count, buffers)
 
-    def verify(self, batch: Batch, logits: Tensor) -> list[list[int]]:
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits [bucket, 8, V] of a step without prompts beside it."""
+        return self._program.forward(batch.buffers)
+
+    def gather(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Token ids [B, 8], positions [B] and slots [B], for a forward that has prompts beside the step."""
+        gather(batch.buffers)
+        buffers = batch.buffers
+        return buffers.token_ids[: batch.size], buffers.positions[: batch.size], buffers.slots[: batch.size]
+
+    def verify(self, batch: Batch, logits: Tensor, sampling: Sampling | None = None) -> list[list[int]]:
         """Verify the step's drafts: per sequence the accepted drafts and the token behind them (-1: row unusable)."""
-        self._verify(
-            logits=logits,
-            token_ids=batch.token_ids,
-            draft_counts=batch.draft_counts,
-            mask_pool=self._mask_pool,
-            mask_rows=batch.mask_rows,
-            out_verified=batch.verified,
-            out_accepted=batch.accepted,
-        )
-        accepted = batch.accepted.tolist()
-        return [tokens[: accepted[place] + 1] for place, tokens in enumerate(batch.verified.tolist())]
+        self._program.settle(batch.buffers, logits, sampling)
+        accepted = batch.buffers.accepted.tolist()
+        verified = batch.buffers.verified.tolist()
+        return [verified[place][: accepted[place] + 1] for place in range(batch.size)]
+
+    def _generation(self, slot: int, request: str) -> int:
+        """A number that only this tenancy of the slot has."""
+        owner, generation = self._owners.get(slot, ("", 0))
+        if owner != request:
+            self._generations = generation = self._generations + 1
+            self._owners[slot] = request, generation
+        return generation

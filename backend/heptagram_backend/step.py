@@ -69,8 +69,7 @@ class K7Step:
             return outcomes
         logits, batch = self._forward(planned, chunks)
         if planned:
-            verdicts = self._inputs.verify(batch, logits)
-            self._sampler.draw(planned, batch, logits, verdicts)
+            verdicts = self._inputs.verify(batch, logits, self._sampler.arguments(planned, logits.device))
             scored = self._sampler.score(planned, batch, logits, verdicts)
             outcomes += [
                 self._commit(sequence, draft, tokens, scored.get(place, ()))
@@ -82,12 +81,11 @@ class K7Step:
         """Logits [B, 8, V] of the steps; prompt rows share the forward where the target can do that."""
         batch = self._inputs.load(planned)
         prompts = [_rows(chunk) for chunk in chunks]
-        if self._paged is not None:
-            return self._paged.mixed(batch.token_ids, batch.positions, batch.slots, prompts), batch
+        if self._paged is not None and prompts:
+            return self._paged.mixed(*self._inputs.gather(batch), prompts), batch
         for prompt in prompts:
             self._target.prefill(slot=prompt.slot, start=prompt.start, token_ids=prompt.token_ids)
-        logits = self._target.forward(batch.token_ids, batch.positions, batch.slots) if planned else _NO_LOGITS
-        return logits, batch
+        return self._inputs.forward(batch) if planned else _NO_LOGITS, batch
 
     def _plan(self, sequences: Seq[Sequence]) -> tuple[list[tuple[Sequence, Draft]], list[Outcome]]:
         planned: list[tuple[Sequence, Draft]] = []

@@ -1,8 +1,10 @@
 """The ordered argument list of the K7 step: what crosses the border between host, target and device operations.
 
 The list is recorded in ``release.yaml`` and in compiled artefacts; load compares the recorded with the installed one.
-Symbols: B sequences in the step, R = 8 rows of each (anchor and seven drafts), V logits width, W = ceil(V / 32) mask
-words, P rows of the mask pool, S slots, M entries of a block table.
+Every persistent tensor of a step is allocated from this list, so both sides of the border have the same one.
+Symbols: B sequences in the step, R = 8 rows of each (anchor and seven drafts), K = 7 drafts, C candidates for each,
+V logits width, W = ceil(V / 32) mask words, P rows of the mask pool, S slots, T = S + 1 rows of state (the last one is
+that of padding sequences), M entries of a block table.
 """
 
 from __future__ import annotations
@@ -14,11 +16,16 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
+from heptagram_kernels.workspace import Declaration
+
 Role = Literal["input", "state", "output"]
 Writer = Literal["host", "target", "device"]
 
 ROWS: Final = 8
 """Rows of one sequence in every decode forward: the anchor and seven drafts."""
+
+CANDIDATES: Final = 4
+"""Likeliest tokens that a drafter gives for each place; the host takes another where a grammar forbids the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +62,13 @@ class Bindings:
         sizes = {
             "B": self.batch,
             "R": ROWS,
+            "K": ROWS - 1,
+            "C": CANDIDATES,
             "V": self.vocab_size,
             "W": self.words,
             "P": self.pool_rows,
             "S": self.slots,
+            "T": self.slots + 1,
             "M": self.table,
         }
         return tuple(sizes[symbol] for symbol in shape)
@@ -90,6 +100,13 @@ class K7Layout:
                     "write the release again with the installed version, or install the version that wrote it"
                 )
 
+    def declare(self, bindings: Bindings, *names: str, owner: str) -> tuple[Declaration, ...]:
+        """The persistent tensors called ``names``, as ``owner`` reserves them."""
+        known = {argument.name: argument for argument in self.arguments}
+        return tuple(
+            Declaration(f"{owner}.{name}", known[name].dtypes[0], bindings.resolve(known[name].shape)) for name in names
+        )
+
     def validate(self, tensors: Mapping[str, Tensor], bindings: Bindings) -> None:
         """Compare the tensors of one operation, by argument name, with the list; no values are read.
 
@@ -120,15 +137,27 @@ LOGITS_DTYPES: Final = (torch.bfloat16, torch.float32)
 
 K7_LAYOUT: Final = K7Layout(
     (
-        ArgSpec("token_ids", _INT64, ("B", "R"), "input", "host"),
-        ArgSpec("positions", _INT64, ("B",), "input", "host"),
+        ArgSpec("token_ids", _INT64, ("B", "R"), "input", "device"),
+        ArgSpec("positions", _INT64, ("B",), "input", "device"),
         ArgSpec("slots", _INT64, ("B",), "input", "host"),
+        ArgSpec("guards", _INT64, ("B",), "input", "host"),
         ArgSpec("block_tables", _INT64, ("S", "M"), "state", "host"),
-        ArgSpec("draft_counts", _INT64, ("B",), "input", "host"),
+        ArgSpec("draft_counts", _INT64, ("B",), "input", "device"),
         ArgSpec("mask_pool", (torch.int32,), ("P", "W"), "state", "host"),
         ArgSpec("mask_rows", _INT64, ("B", "R"), "input", "host"),
+        ArgSpec("state_tokens", _INT64, ("T", "R"), "state", "device"),
+        ArgSpec("state_positions", _INT64, ("T",), "state", "device"),
+        ArgSpec("state_draft_counts", _INT64, ("T",), "state", "device"),
+        ArgSpec("state_draft_limits", _INT64, ("T",), "state", "device"),
+        ArgSpec("state_max_drafts", _INT64, ("T",), "state", "host"),
+        ArgSpec("state_generations", _INT64, ("T",), "state", "host"),
         ArgSpec("logits", LOGITS_DTYPES, ("B", "R", "V"), "state", "target"),
         ArgSpec("verified", _INT64, ("B", "R"), "output", "device"),
         ArgSpec("accepted", _INT64, ("B",), "output", "device"),
+        ArgSpec("counts", _INT64, ("B",), "output", "device"),
+        ArgSpec("next_drafts", _INT64, ("B", "K"), "output", "device"),
+        ArgSpec("next_counts", _INT64, ("B",), "output", "device"),
+        ArgSpec("candidates", _INT64, ("B", "K", "C"), "output", "device"),
+        ArgSpec("confidences", (torch.float32,), ("B", "K"), "output", "device"),
     )
 )

@@ -7,28 +7,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heptagram_kernels.buffers import K7Buffers
 from heptagram_kernels.layout import K7_LAYOUT, Bindings, words_for
+from heptagram_kernels.workspace import Workspace
 
-NAMES = [
-    "token_ids",
-    "positions",
-    "slots",
-    "block_tables",
-    "draft_counts",
-    "mask_pool",
-    "mask_rows",
-    "logits",
-    "verified",
-    "accepted",
-]
+NAMES = [argument.name for argument in K7_LAYOUT.arguments]
 
 
 def test_lines_are_canonical_and_ordered() -> None:
     lines = K7_LAYOUT.describe()
     assert [line.split()[0] for line in lines] == NAMES
-    assert lines[0] == "token_ids int64 [B,R] input host"
-    assert lines[5] == "mask_pool int32 [P,W] state host"
-    assert lines[7] == "logits bfloat16|float32 [B,R,V] state target"
+    assert lines[0] == "token_ids int64 [B,R] input device"
+    assert lines[6] == "mask_pool int32 [P,W] state host"
+    assert lines[14] == "logits bfloat16|float32 [B,R,V] state target"
+    assert lines[20] == "candidates int64 [B,K,C] output device"
     K7_LAYOUT.check(lines)
 
 
@@ -62,6 +54,18 @@ def test_validate_names_the_argument_and_the_need() -> None:
         K7_LAYOUT.validate({"logits": torch.zeros(2, 8, 100, dtype=torch.float64)}, bindings)
     with pytest.raises(ValueError, match="nonsense: not an argument"):
         K7_LAYOUT.validate({"nonsense": torch.zeros(1)}, bindings)
+
+
+def test_buffers_have_the_layouts_names_dtypes_and_shapes_and_no_others() -> None:
+    workspace, bindings = Workspace("step"), Bindings(batch=3, vocab_size=100, pool_rows=5, slots=4, table=2)
+    workspace.reserve(K7Buffers.declarations(bindings))
+    tables = K7_LAYOUT.declare(bindings, "block_tables", owner="target")
+    taken = {name: getattr(K7Buffers.take(workspace), name) for name in K7Buffers.__slots__}
+    K7_LAYOUT.validate(taken, bindings)
+    assert [*taken, "block_tables", "logits"] == sorted(NAMES, key=[*taken, "block_tables", "logits"].index)
+    assert [(one.name, one.shape) for one in tables] == [("target.block_tables", (4, 2))]
+    # 19 tensors of int64 or float32, and the pool.
+    assert workspace.nbytes == sum(tensor.nbytes for tensor in taken.values())
 
 
 def test_words() -> None:

@@ -112,11 +112,36 @@ def test_an_overflow_is_noticed_and_spoils_nobody_else(checkpoint: Path) -> None
 
 
 def test_the_cache_lies_in_the_callers_workspace(checkpoint: Path) -> None:
-    workspace = Workspace()
+    workspace = Workspace("target")
     make(checkpoint, workspace=workspace, max_model_len=256)
     # 2 layers x keys and values x 2 heads x (2 slots x 9 blocks x 32 rows, and a tile) x 16 numbers of 4 bytes.
     tables = 2 * 9 * 8
     assert workspace.nbytes == tables + 2 * 2 * 2 * (2 * 9 * 32 + 256) * 16 * 4
+
+
+@pytest.mark.parametrize("bad", [[38], [-1], list(range(20))])
+def test_blocks_that_are_not_there_are_refused_before_the_slot_changes(checkpoint: Path, bad: list[int]) -> None:
+    target = make(checkpoint, blocks=38)
+    tokens = draw(3, 40)
+    target.set_blocks(0, [3, 4])
+    prefill(target, 0, tokens[:30])
+    table = target.workspace.take("target.block_tables").clone()
+    clean = step(target, 0, tokens[30:38], 30).clone()
+    with pytest.raises(ValueError, match="slot 0: blocks"):
+        target.set_blocks(0, bad)
+    assert torch.equal(target.workspace.take("target.block_tables"), table)
+    assert torch.equal(step(target, 0, tokens[30:38], 30), clean)
+
+
+def test_a_step_without_room_is_refused_before_a_row_is_written(checkpoint: Path) -> None:
+    target = make(checkpoint, blocks=38)
+    target.set_blocks(0, [3])
+    target.set_blocks(1, [5, 6])
+    names = [f"target.{part}.{layer}" for layer in range(2) for part in ("keys", "values")]
+    before = [target.workspace.take(name).clone() for name in names]
+    with pytest.raises(ValueError, match="slot 0: rows up to 38 in blocks of 32 rows"):
+        target.forward(torch.zeros((2, 8), dtype=torch.int64), torch.tensor([0, 30]), torch.tensor([1, 0]))
+    assert all(torch.equal(target.workspace.take(name), kept) for name, kept in zip(names, before, strict=True))
 
 
 TABLES = {

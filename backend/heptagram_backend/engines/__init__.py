@@ -11,6 +11,7 @@ from typing import cast
 from heptagram_backend.engine_api import Engine
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.release import Release
+from heptagram_kernels import compile_cache
 
 Build = Callable[[Release, Path, str], Engine]
 
@@ -30,5 +31,6 @@ def load_engine(release: Release, checkpoint: Path, version: str) -> Engine:
     # times slower beside any other busy process.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OMP_NUM_THREADS", str(release.engine.threads))
+    compile_cache.use(os.environ)
     module, _, function = ENGINES[name].partition(":")
     return cast(Build, getattr(import_module(module), function))(release, checkpoint, version)

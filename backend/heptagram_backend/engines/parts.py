@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 import numpy as np
@@ -22,7 +23,7 @@ from heptagram_backend.engine_api import Sink
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import load_format
 from heptagram_backend.generation import DraftSource, GenerationRequest, Trigger
-from heptagram_backend.inputs import StepInputs, declarations
+from heptagram_backend.inputs import StepInputs
 from heptagram_backend.limits import GrammarLimits
 from heptagram_backend.masks import MaskPool, all_tokens_row, words_for
 from heptagram_backend.plan import ROWS, Planner
@@ -32,16 +33,22 @@ from heptagram_backend.scheduler import Budget, Scheduler
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.stats import SequenceStats
 from heptagram_backend.step import K7Step
-from heptagram_backend.targets.base import PagedTarget, Target
+from heptagram_backend.targets.base import OwnsWorkspace, PagedTarget, Target
 from heptagram_backend.trial import Trial
 from heptagram_backend.trial.setup import Setup
 from heptagram_backend.trigger import TriggerWatch
 from heptagram_backend.validate import OutputValidator
+from heptagram_kernels.buffers import K7Buffers
 from heptagram_kernels.devices import load_device
+from heptagram_kernels.graph import load_graph
+from heptagram_kernels.layout import LOGITS_DTYPES, Bindings
 from heptagram_kernels.mask_pool import MaskRows, mask_rows
-from heptagram_kernels.workspace import Workspace
+from heptagram_kernels.program import K7Program
+from heptagram_kernels.step import Forward
+from heptagram_kernels.workspace import Workspace, lock
 
 _USUAL: Final = GrammarLimits()
+_DTYPES: Final = {str(dtype).removeprefix("torch."): dtype for dtype in LOGITS_DTYPES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +96,21 @@ def make_parts(
         raise ReleaseError(
             f"the grammars' masks are for {factory.vocab_width} tokens, but the target's logits are {width} wide"
         )
-    workspace = Workspace(device=options.device)
-    workspace.reserve(declarations(slots=slots, vocab_size=width, pool_rows=rows))
-    workspace.seal()
-    device = load_device(options.device)
-    masks = mask_rows(workspace.take("step.mask_pool"), _all_tokens(vocabulary, width), rows_per_step=slots * ROWS)
-    inputs = StepInputs(workspace, device.verify_greedy, masks)
+    bindings = Bindings(batch=slots, vocab_size=width, pool_rows=rows, slots=slots)
+    workspace = Workspace("step", device=options.device)
+    workspace.reserve(K7Buffers.declarations(bindings))
+    buffers, device = K7Buffers.take(workspace), load_device(options.device)
+    masks = mask_rows(buffers.mask_pool, _all_tokens(vocabulary, width), rows_per_step=slots * ROWS)
+    program = K7Program(
+        buffers,
+        device=device,
+        forward=_forward(target),
+        graphs=load_graph(options.device),
+        batches=range(1, slots + 1),
+    )
+    program.warm_up(vocab_size=width, dtype=_DTYPES[options.dtype])
+    lock(workspace, *([target.workspace] if isinstance(target, OwnsWorkspace) else []))
+    inputs = StepInputs(program, masks)
     pool = MaskPool(rows=rows, rows_per_step=slots * ROWS, write=masks.write)
     wake = threading.Event()
     setup = Setup(
@@ -107,8 +123,7 @@ def make_parts(
     )
     grammars = GrammarCompiler(factory, wake.set, Trial(setup), width)
     planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
-    method = cast(RejectionSampleMethod, options.rejection_sample_method)
-    sampler = RowSampler(device, workspace.take("step.mask_pool"), method)
+    sampler = RowSampler(device, cast(RejectionSampleMethod, options.rejection_sample_method))
     step = K7Step(target=target, inputs=inputs, sampler=sampler, planner=planner, grammars=grammars)
     return Parts(target, step, grammars, _scheduler(target, options), _SequenceMaker(vocabulary, policy), wake, masks)
 
@@ -124,6 +139,11 @@ def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
         limits=limits,
         wake=parts.wake,
     )
+
+
+def _forward(target: Target) -> Forward:
+    """A paged target has one way for steps, prompts beside them or not."""
+    return partial(target.mixed, prompts=()) if isinstance(target, PagedTarget) else target.forward
 
 
 def _all_tokens(vocabulary: Vocabulary, width: int) -> NDArray[np.int32]:

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from heptagram_kernels.workspace import Workspace
+
 
 class Target(Protocol):
     """A causal language model over ``num_slots`` independent cache slots of ``max_model_len`` tokens each."""
@@ -67,6 +69,14 @@ class PromptRows:
     slot: int
     start: int
     token_ids: Sequence[int]
+
+
+@runtime_checkable
+class OwnsWorkspace(Protocol):
+    """A target that has reserved what it needs, and is locked to it when the engine is warm."""
+
+    @property
+    def workspace(self) -> Workspace: ...
 
 
 @runtime_checkable

@@ -12,18 +12,34 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heptagram_backend.targets.packed_linear import PackedLinear
+from heptagram_kernels.layout import ROWS
+
+_CHUNK_ROWS: Final = 32 * ROWS
 
 
 class GatedMLP(nn.Module):
-    """``down(silu(gate(x)) * up(x))``: activation and gate are applied inside the products."""
+    """``down(silu(gate(x)) * up(x))``: activation and gate are applied inside the products.
+
+    Rows do not see each other here, so a long prompt goes through a chunk at a time into one output: the activations
+    between the products, several times as wide, never take more than a chunk's.
+    """
 
     def __init__(self, theirs: Any) -> None:
         super().__init__()
         self.gate_proj, self.up_proj, self.down_proj = theirs.gate_proj, theirs.up_proj, theirs.down_proj
 
     def forward(self, rows: Tensor) -> Tensor:
-        gated = self.up_proj.times(rows, self.gate_proj.silu(rows))
-        output: Tensor = self.down_proj(gated)
+        *batch, total, _ = rows.shape
+        if total <= _CHUNK_ROWS:
+            return self._chunk(rows)
+        output = rows.new_empty((*batch, total, self.down_proj.out_features))
+        for start in range(0, total, _CHUNK_ROWS):
+            part = slice(start, start + _CHUNK_ROWS)
+            output[..., part, :] = self._chunk(rows[..., part, :])
+        return output
+
+    def _chunk(self, rows: Tensor) -> Tensor:
+        output: Tensor = self.down_proj(self.up_proj.times(rows, self.gate_proj.silu(rows)))
         return output
 
 

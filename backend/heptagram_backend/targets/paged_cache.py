@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heptagram_backend.errors import ReleaseError
+from heptagram_kernels.layout import K7_LAYOUT, Bindings
 from heptagram_kernels.workspace import Declaration, Workspace
 
 
@@ -62,7 +63,8 @@ class CacheShape:
 
     def declarations(self) -> tuple[Declaration, ...]:
         """Keys lie transposed, [heads, head_dim, rows]: bf16 products with them are a third faster on CPU."""
-        tables = Declaration("target.block_tables", torch.int64, (self.slots, self.table))
+        bindings = Bindings(batch=0, vocab_size=0, pool_rows=0, slots=self.slots, table=self.table)
+        tables = K7_LAYOUT.declare(bindings, "block_tables", owner="target")
         layers = (
             declaration
             for layer in range(self.layers)
@@ -71,7 +73,7 @@ class CacheShape:
                 Declaration(f"target.values.{layer}", self.dtype, (self.heads, self.rows, self.head_dim)),
             )
         )
-        return (tables, *layers)
+        return (*tables, *layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,15 @@ class PagedCache:
                 self.set_blocks(slot, range(slot * shape.table, (slot + 1) * shape.table))
 
     def set_blocks(self, slot: int, blocks: Sequence[int]) -> None:
-        """From now on ``slot`` has ``blocks``, in the order of its rows."""
+        """From now on ``slot`` has ``blocks``, in the order of its rows.
+
+        Raises:
+            ValueError: more than a table holds, or one that is not there; the slot keeps what it has.
+        """
+        if len(blocks) > self.shape.table or not all(0 <= block < self.shape.blocks for block in blocks):
+            raise ValueError(
+                f"slot {slot}: blocks {list(blocks)}; a table holds {self.shape.table}, each below {self.shape.blocks}"
+            )
         self._blocks[slot] = list(blocks)
         self._tables[slot, : len(blocks)] = torch.tensor(self._blocks[slot])
         self._pieces.pop(slot, None)

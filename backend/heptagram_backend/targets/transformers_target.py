@@ -77,9 +77,9 @@ class TransformersTarget:
             table=-(-(max_model_len + ROWS) // block_size),
             tile=tile,
         ).sized(blocks=blocks, memory=memory)
-        own = workspace or Workspace()
-        own.reserve(shape.declarations())
-        self._cache = PagedCache(shape, own)
+        self._workspace = workspace or Workspace("target")
+        self._workspace.reserve(shape.declarations())
+        self._cache = PagedCache(shape, self._workspace)
         self._paging = Paging(
             shape.blocks, block_size, self._steps_write_what_prompts_write(), keys_per_row=_keys_per_row(config)
         )
@@ -103,6 +103,10 @@ class TransformersTarget:
     @property
     def paging(self) -> Paging:
         return self._paging
+
+    @property
+    def workspace(self) -> Workspace:
+        return self._workspace
 
     def set_blocks(self, slot: int, blocks: Sequence[int]) -> None:
         """See :meth:`PagedTarget.set_blocks`."""
