@@ -9,9 +9,9 @@ from torch import Tensor
 
 from heptagram_kernels.bitmask import NO_TOKEN, check_arguments
 from heptagram_kernels.layout import ROWS
-from heptagram_kernels.noise import GAMMA, MULTIPLIERS, SHIFTS, UNIFORM_BITS
 from heptagram_kernels.reference import masked_argmax, unpack
 from heptagram_kernels.sampling import Sampling, check_logprobs, check_sampling
+from heptagram_kernels.torch_noise import streams, uniforms
 
 
 def verify_sampled(
@@ -110,7 +110,7 @@ def _drawn(sampling: Sampling, index: int, masked: Tensor, drafts: Tensor) -> Te
     if sampling.temperature[index] > 0:
         scores = _truncated(sampling, index, (masked - top) / sampling.temperature[index])
         positions = sampling.positions[index] + torch.arange(ROWS, device=masked.device)
-        uniform = _uniforms(sampling.seeds[index], positions, masked.shape[-1])
+        uniform = uniforms(streams(sampling.seeds[index], positions), masked.shape[-1])
         noisy = scores - torch.log(-torch.log1p(-uniform))
         best = masked_argmax(noisy, scores > -math.inf)
         if sampling.probabilistic[index]:
@@ -136,29 +136,6 @@ def _truncated(sampling: Sampling, index: int, scores: Tensor) -> Tensor:
         outside = before >= sampling.top_p[index] * mass.sum(dim=-1, keepdim=True)
         scores = scores.masked_fill(outside.gather(-1, rank), -math.inf)
     return scores
-
-
-def _uniforms(seed: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-    """Those of :mod:`heptagram_kernels.noise`, float64 [8, V], in wrapping int64 arithmetic."""
-    start = _mix(_mix(seed + _signed(GAMMA)) + (positions + 1) * _signed(GAMMA))
-    tokens = torch.arange(1, vocab_size + 1, device=positions.device)
-    bits = _mix(start.unsqueeze(-1) + tokens * _signed(GAMMA))
-    return (_shifted(bits, 64 - UNIFORM_BITS).double() + 0.5) * 2.0**-UNIFORM_BITS
-
-
-def _mix(state: Tensor) -> Tensor:
-    for multiplier, shift in zip(MULTIPLIERS, SHIFTS, strict=False):
-        state = (state ^ _shifted(state, shift)) * _signed(multiplier)
-    return state ^ _shifted(state, SHIFTS[-1])
-
-
-def _shifted(state: Tensor, bits: int) -> Tensor:
-    """A logical shift to the right; torch's is arithmetic."""
-    return (state >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value
 
 
 def _part(entries: Tensor, ends: Tensor, index: int) -> Tensor:
