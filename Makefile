@@ -11,6 +11,8 @@ INSTALLED := .venv/installed
 PIP_INSTALL = $(BIN)/python -m pip install $$(test -t 1 || echo --quiet) --disable-pip-version-check
 # What follows `make serve ARGS=`, such as ARGS="--http-port 9100".
 ARGS ?=
+# How long `make soak` keeps the real engine under pressure.
+MINUTES ?= 30
 
 .PHONY: help serve demo install check test test-server test-full soak bench bench-peers clean
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ help:
 	@echo "make install      only the virtual environment .venv"
 	@echo "make check        format, lint, types, import directions"
 	@echo "make test         the quick tests; make test-server: with the real tritonserver; make test-full: the long ones"
-	@echo "make soak         2,000 requests through the real server; prints what each process holds (HEPTAGRAM_SOAK=10: more)"
+	@echo "make soak         16 clients of all kinds on a small cache for 30 minutes (MINUTES=3), then 2,000 scripted requests"
 	@echo "make bench        what strict, drafts, masks and Triton cost; make bench-peers: beside other engines (ARGS=--quick)"
 
 serve: $(INSTALLED)
@@ -58,7 +60,7 @@ test-full: $(INSTALLED)
 	$(BIN)/python -m pytest -m full
 
 soak: $(INSTALLED)
-	$(BIN)/python -m pytest -m full tests/server/test_soak.py
+	HEPTAGRAM_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest -m "full or server" tests/server/test_pressure.py tests/server/test_soak.py
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -119,9 +119,15 @@ def soak(
         play(urls, [draw(source) for _ in range(each)], seed=number + 1)
         settle()
         samples.append(holdings(process))
-    growth = []
-    for name in samples[0][0]:
-        held = [sample[0][name] for sample in samples]
-        slope = statistics.linear_regression([n * each for n in range(len(held))], [one.rss for one in held]).slope
-        growth.append(Growth(name, held[0], held[-1], slope))
+    growth = measured([number * each for number in range(len(samples))], [held for held, _ in samples])
     return growth, (samples[0][1], samples[-1][1])
+
+
+def measured(requests: Sequence[int], samples: Sequence[Mapping[str, Holding]]) -> list[Growth]:
+    """Each process over all ``samples``, which were taken when so many requests had ended."""
+    growth = []
+    for name in samples[0]:
+        held = [sample[name] for sample in samples]
+        slope = statistics.linear_regression(requests, [one.rss for one in held]).slope
+        growth.append(Growth(name, held[0], held[-1], slope))
+    return growth
