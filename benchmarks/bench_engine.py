@@ -116,6 +116,7 @@ class BenchEngine:
             for outcome in outcomes:
                 if outcome.error is not None:
                     raise outcome.error
+                outcome.sequence.read()
             live = [outcome.sequence for outcome in outcomes if outcome.reason is None]
         measured.decode_s = time.perf_counter() - start
         measured.decode_cpu_s = time.process_time() - cpu

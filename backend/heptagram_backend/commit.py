@@ -25,6 +25,7 @@ def commit(
     Raises:
         EngineError: the matcher refuses a token that its own mask allowed. The request fails; it is never continued
             without its constraint.
+        InvalidOutputError: with stop strings, as :meth:`Emitter.push`.
     """
     for row, token in enumerate(tokens):
         if token in sequence.stop_ids:
@@ -36,9 +37,11 @@ def commit(
             raise EngineError(f"the grammar refused the verified token {token}")
         sequence.append(token)
         sequence.stats.generated += 1
-        sequence.emitter.push(token, scored[row] if scored else None)
-        if sequence.emitter.stopped:
-            return "stop"
+        sequence.unread.append((token, scored[row] if scored else None))
+        if sequence.request.stop:
+            sequence.read()  # a stop string ends the answer inside the step: all other text is read under the next one
+            if sequence.emitter.stopped:
+                return "stop"
         if sequence.remaining == 0:
             return "length"
         _leave_finished_call(sequence)

@@ -14,8 +14,12 @@ Foreign errors are mapped at the boundary where they appear, never let through.
 
 from __future__ import annotations
 
+import logging
+
 from heptagram_wire import errors as codes
 from heptagram_wire.errors import WireError
+
+_log = logging.getLogger(__name__)
 
 
 class HeptagramError(Exception):
@@ -50,3 +54,11 @@ class LaunchError(HeptagramError):
 
 class EngineError(HeptagramError):
     """A fault of our own while a request ran."""
+
+
+def contain(error: Exception, doing: str) -> HeptagramError:
+    """An error that may be told; what was not raised on purpose is logged, and told without its text."""
+    if isinstance(error, HeptagramError):
+        return error
+    _log.error("%s", doing, exc_info=error)
+    return EngineError(f"the engine failed at this request ({type(error).__name__})")

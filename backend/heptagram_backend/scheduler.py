@@ -69,6 +69,11 @@ class Turn:
     def sequences(self) -> tuple[Sequence, ...]:
         return self.decode + tuple(chunk.sequence for chunk in self.chunks)
 
+    def living(self) -> Turn:
+        """The same without those who have ended since."""
+        decode = tuple(sequence for sequence in self.decode if sequence.state is not State.DONE)
+        return Turn(decode, tuple(chunk for chunk in self.chunks if chunk.sequence.state is not State.DONE))
+
     def apart(self) -> list[Turn]:
         """The same, each sequence alone."""
         steps = [Turn(decode=(sequence,)) for sequence in self.decode]

@@ -11,7 +11,9 @@ from heptagram_backend.constraint import Grammar
 from heptagram_backend.drafts.base import Drafter
 from heptagram_backend.emit import Emitter
 from heptagram_backend.engine_api import Sink
+from heptagram_backend.errors import HeptagramError
 from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.logprobs import ScoredToken
 from heptagram_backend.sampling import SequenceSampling
 from heptagram_backend.stats import SequenceStats
 from heptagram_backend.trigger import TriggerWatch
@@ -43,6 +45,9 @@ class Sequence:
 
     ``cached`` rows of ``blocks`` hold tokens that will stay, the first ``prefilled`` of them written as a prompt.
     Tokens, matcher, drafter and emitter know nothing of the cache, so they outlive a preemption as they are.
+
+    While a step's output is told (:mod:`heptagram_backend.outbox`), ``emitter``, ``sink``, ``unread``, ``fault`` and
+    ``last_send`` are the teller's; all else is the engine thread's at any time.
     """
 
     id: str
@@ -69,6 +74,8 @@ class Sequence:
     triggered: bool = False  # the grammar came from the trigger and covers one call
     started: bool = False  # `start` was sent
     cancelled: bool = False
+    unread: list[tuple[int, ScoredToken | None]] = field(default_factory=list)  # committed, not yet read as text
+    fault: HeptagramError | None = None  # of reading or sending; the engine ends the request
     last_send: float = 0.0
     stats: SequenceStats = field(default_factory=SequenceStats)
 
@@ -114,6 +121,16 @@ class Sequence:
         self.tokens.append(token)
         self.cached = len(self.tokens) - 1
         self.drafter.extend((token,))
+
+    def read(self) -> None:
+        """Give the committed tokens to the emitter, in order.
+
+        Raises:
+            InvalidOutputError: as :meth:`Emitter.push`; what stands behind is dropped.
+        """
+        unread, self.unread = self.unread, []
+        for token, scored in unread:
+            self.emitter.push(token, scored)
 
     def release_grammar(self) -> None:
         """Close the matcher, and the one that is still being made; idempotent."""

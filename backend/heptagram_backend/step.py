@@ -9,9 +9,9 @@ draft count.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -19,12 +19,12 @@ from torch import Tensor
 from heptagram_backend.commit import commit
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.draw import RowSampler
-from heptagram_backend.errors import EngineError, HeptagramError
+from heptagram_backend.errors import EngineError, HeptagramError, contain
 from heptagram_backend.inputs import Batch, StepInputs
 from heptagram_backend.logprobs import ScoredToken
 from heptagram_backend.plan import Draft, Planner
 from heptagram_backend.scheduler import Chunk
-from heptagram_backend.sequence import Sequence
+from heptagram_backend.sequence import Sequence, State
 from heptagram_backend.targets.base import PagedTarget, PromptRows, Target
 from heptagram_wire.events import FinishReason
 
@@ -38,8 +38,17 @@ class Outcome:
     error: HeptagramError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What a step found, by place in the batch: the verified tokens, and those of ``scored`` with log probabilities."""
+
+    planned: Seq[tuple[Sequence, Draft]] = ()
+    tokens: Seq[Seq[int]] = ()
+    scored: Mapping[int, Seq[ScoredToken]] = field(default_factory=dict)
+    faults: Seq[Outcome] = ()
+
+
 _NO_LOGITS = torch.empty(0)
-_log = logging.getLogger(__name__)
 
 
 class K7Step:
@@ -60,22 +69,32 @@ class K7Step:
         self._grammars = grammars
 
     def run(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> list[Outcome]:
-        """One step for all ``sequences``, and the prompt rows of ``chunks``.
+        """:meth:`compute` and :meth:`commit` in one."""
+        return self.commit(self.compute(sequences, chunks))
 
-        A fault of one of ``sequences`` ends up in its own outcome. What raises does so before anything is committed.
+    def compute(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> Verdicts:
+        """One step for all ``sequences``, and the prompt rows of ``chunks``. Nothing is committed.
+
+        Neither emitters nor sinks are touched, so the step before may still be told. A fault in planning one of
+        ``sequences`` ends up in its own outcome.
         """
-        planned, outcomes = self._plan(sequences)
+        planned, faults = self._plan(sequences)
         if not planned and not chunks:
-            return outcomes
+            return Verdicts(faults=faults)
         logits, batch = self._forward(planned, chunks)
-        if planned:
-            verdicts = self._inputs.verify(batch, logits, self._sampler.arguments(planned, logits.device))
-            scored = self._sampler.score(planned, batch, logits, verdicts)
-            outcomes += [
-                self._commit(sequence, draft, tokens, scored.get(place, ()))
-                for place, ((sequence, draft), tokens) in enumerate(zip(planned, verdicts, strict=True))
-            ]
-        return outcomes
+        if not planned:
+            return Verdicts(faults=faults)
+        tokens = self._inputs.verify(batch, logits, self._sampler.arguments(planned, logits.device))
+        return Verdicts(planned, tokens, self._sampler.score(planned, batch, logits, tokens), faults)
+
+    def commit(self, verdicts: Verdicts) -> list[Outcome]:
+        """Commit to each sequence that lives. A fault of one ends up in its own outcome."""
+        steps = enumerate(zip(verdicts.planned, verdicts.tokens, strict=True))
+        return [fault for fault in verdicts.faults if fault.sequence.state is not State.DONE] + [
+            self._commit(sequence, draft, tokens, verdicts.scored.get(place, ()))
+            for place, ((sequence, draft), tokens) in steps
+            if sequence.state is not State.DONE
+        ]
 
     def _forward(self, planned: Seq[tuple[Sequence, Draft]], chunks: Seq[Chunk]) -> tuple[Tensor, Batch]:
         """Logits [B, 8, V] of the steps; prompt rows share the forward where the target can do that."""
@@ -94,7 +113,7 @@ class K7Step:
             try:
                 planned.append((sequence, self._planner.plan(sequence)))
             except Exception as error:  # a drafter's or matcher's fault must not reach the others of the step
-                faults.append(Outcome(sequence, error=_contained(error, sequence)))
+                faults.append(Outcome(sequence, error=contain(error, f"the step of {sequence.id}")))
         return planned, faults
 
     def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int], scored: Seq[ScoredToken]) -> Outcome:
@@ -107,7 +126,7 @@ class K7Step:
                 raise EngineError("the target gave no usable logits for a row (all masked, or not a number)")
             reason = commit(sequence, tokens, self._grammars, scored)
         except Exception as error:  # nor may a parser's or matcher's
-            return Outcome(sequence, error=_contained(error, sequence))
+            return Outcome(sequence, error=contain(error, f"the step of {sequence.id}"))
         finally:
             accepted = max(0, min(len(tokens), sequence.stats.generated - before) - 1)
             sequence.stats.count_step(drafted=len(draft.tokens), accepted=accepted)
@@ -118,11 +137,3 @@ class K7Step:
 def _rows(chunk: Chunk) -> PromptRows:
     assert chunk.sequence.slot is not None
     return PromptRows(chunk.sequence.slot, chunk.sequence.cached, chunk.tokens)
-
-
-def _contained(error: Exception, sequence: Sequence) -> HeptagramError:
-    """An error that may be told; what was not raised on purpose is logged and told without its text."""
-    if isinstance(error, HeptagramError):
-        return error
-    _log.error("step of %s", sequence.id, exc_info=error)
-    return EngineError(f"the step failed for this request ({type(error).__name__})")

@@ -128,7 +128,7 @@ def make_parts(
     return Parts(target, step, grammars, _scheduler(target, options), _SequenceMaker(vocabulary, policy), wake, masks)
 
 
-def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
+def assemble(parts: Parts, limits: EngineLimits, *, pipelined: bool = True) -> K7Engine:
     """Start an engine over ``parts``; its thread runs when this returns."""
     return K7Engine(
         target=parts.target,
@@ -138,6 +138,7 @@ def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
         make_sequence=parts.make_sequence,
         limits=limits,
         wake=parts.wake,
+        pipelined=pipelined,
     )
 
 

@@ -1,0 +1,39 @@
+"""An engine's numbers at one moment. No torch."""
+
+from __future__ import annotations
+
+from heptagram_backend.compile import GrammarCompiler
+from heptagram_backend.engine_api import EngineSnapshot
+from heptagram_backend.scheduler import Scheduler
+from heptagram_backend.stats import EngineStats
+
+
+def take_snapshot(
+    stats: EngineStats, scheduler: Scheduler, grammars: GrammarCompiler, *, arriving: int
+) -> EngineSnapshot:
+    """Read without a lock, from any thread; ``arriving`` requests are not with the scheduler yet."""
+    pool = scheduler.pool
+    return EngineSnapshot(
+        running=scheduler.running,
+        waiting=scheduler.waiting + arriving,
+        slots_used=scheduler.slots.used,
+        slots_total=scheduler.slots.total,
+        blocks_held=pool.held,
+        blocks_cached=pool.cached,
+        blocks_total=pool.total,
+        live_matchers=grammars.live,
+        requests_finished=stats.finished,
+        requests_failed=stats.failed,
+        requests_cancelled=stats.cancelled,
+        invalid_outputs=stats.invalid_outputs,
+        prompt_tokens=stats.prompt_tokens,
+        generated_tokens=stats.generated_tokens,
+        draft_tokens=stats.draft_tokens,
+        accepted_draft_tokens=stats.accepted_draft_tokens,
+        steps=stats.steps,
+        preemptions=scheduler.preemptions,
+        prefix_hit_tokens=scheduler.prefix_hit_tokens,
+        masked_rows=stats.masked_rows,
+        mask_hits=stats.mask_hits,
+        mask_bytes=stats.mask_bytes,
+    )
