@@ -45,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(names: Sequence[str], *, quick: bool, threads: int) -> Iterator[Suite]:
     """The suites called ``names``, each as soon as it is done."""
     yield from _on_an_engine([name for name in names if name in SUITES], quick=quick, threads=threads)
+    if OPS in names:
+        from benchmarks.bench_ops import step_against_the_usual_way
+
+        yield step_against_the_usual_way((8, 64), 3 if quick else 15)
     if GRAMMAR in names:
         from benchmarks.bench_grammar import grammars
 
@@ -146,9 +150,10 @@ SUITES: Final[Mapping[str, Callable[[BenchEngine, Requests, bool], Suite]]] = {
     "ensemble": _ensemble,
 }
 # These bring what they need.
+OPS: Final = "ops"
 GRAMMAR: Final = "grammar"
 GATEWAY: Final = "gateway"
-PARTS: Final = (*SUITES, GRAMMAR, GATEWAY)
+PARTS: Final = (*SUITES, OPS, GRAMMAR, GATEWAY)
 
 if __name__ == "__main__":
     sys.exit(main())
