@@ -71,7 +71,7 @@ def main() -> int:
         return 1
     if not ON_GPU:
         print(
-            "No GPU: the kernels' results were proven in triton's interpreter; nothing was compiled, captured or timed"
+            "No GPU: the kernels' results were proven in triton's interpreter; nothing was captured or timed, nor run as machine code"
         )
         return 2
     timings()

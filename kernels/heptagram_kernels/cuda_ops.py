@@ -17,6 +17,7 @@ from heptagram_kernels.layout import ROWS
 from heptagram_kernels.torch_noise import streams
 
 _BLOCK: Final = 4096
+_DRAW_BLOCK: Final = 1024  # float64 noise takes many registers
 _COPY_BLOCK: Final = 1024
 _SEQUENCES, _VOCAB, _RANKS = 16, 64, 32
 """Of a tile of the Markov head; tensor cores take no fewer than 16 rows."""
@@ -45,7 +46,7 @@ def masked_sample(
     rows, width = logits.shape
     best = torch.empty(rows, dtype=torch.int64, device=logits.device)
     masked_argmax(logits, mask_pool, mask_rows, real_tokens, best)
-    blocks = triton.cdiv(width, _BLOCK)
+    blocks = triton.cdiv(width, _DRAW_BLOCK)
     scores = torch.empty((rows, blocks), dtype=torch.float64, device=logits.device)
     tokens = torch.empty((rows, blocks), dtype=torch.int64, device=logits.device)
     temperature = temperature.contiguous()
@@ -62,7 +63,7 @@ def masked_sample(
         tokens,
         real_tokens,
         width,
-        BLOCK=_BLOCK,
+        BLOCK=_DRAW_BLOCK,
     )
     dense = torch.empty_like(best)
     triton_sample.draw_of_rows[(rows,)](
