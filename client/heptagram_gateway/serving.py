@@ -1,6 +1,6 @@
 """The server process: uvicorn around the application, and the ordered end.
 
-At SIGTERM or SIGINT, in this order:
+At SIGTERM, or SIGINT where it was not ignored when the process was started, in this order:
 
 1. nobody new is admitted (503), ``/health/ready`` says so; the port still answers, so that a balancer can see it;
 2. what runs may go on for ``drain`` seconds;
@@ -13,6 +13,7 @@ A second signal goes to step 3 at once.
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ class Front(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._hurry = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
+        # As for a job in the background of a script; uvicorn listens to it all the same.
+        self._ignores_sigint = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -51,7 +54,8 @@ class Front(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """The signal handler, which may only ask the loop."""
-        self._loop.call_soon_threadsafe(self.end)
+        if sig != signal.SIGINT or not self._ignores_sigint:
+            self._loop.call_soon_threadsafe(self.end)
 
     def end(self) -> None:
         if self._ending is None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from heptagram_client.transports.memory import ReplayTransport, Step
 from heptagram_wire.codec import decode_event
 from heptagram_wire.errors import WireError
 from heptagram_wire.events import ArgumentsDelta, CallStart, Event, Failure, Finish, FinishReason, Ping, TextDelta
+from tests.children import child
 from tests.client.fake_triton import endless, grpc_server
 from tests.client.samples import CALL, START, TEXT, each_alone
 
@@ -205,12 +207,10 @@ def test_colour_only_where_it_is_wanted() -> None:
     assert not wants_colour(io.StringIO(), {"TERM": "xterm"})
 
 
-def start_chat(url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def start_chat(url: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return child(
         [sys.executable, "-m", "heptagram_client.main", "chat", "Hello", "--url", url],
-        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
         env=os.environ | {"PYTHONWARNINGS": "error"},
     )
 

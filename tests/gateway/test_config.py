@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -106,3 +107,11 @@ def test_the_command_ends_in_order(number: signal.Signals) -> None:
     with running_gateway("127.0.0.1:1") as gateway:
         gateway.process.send_signal(number)
         assert gateway.process.wait(20) == 0
+
+
+def test_a_job_in_the_background_hears_no_interrupt() -> None:
+    with running_gateway("127.0.0.1:1", ignoring=[signal.SIGINT]) as gateway:
+        gateway.process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            gateway.process.wait(1)
+        assert gateway.stop() == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from heptagram_backend.errors import HeptagramError, OverloadedError, RequestErr
 from heptagram_backend.trial import Trial
 from heptagram_backend.trial.setup import Setup
 from heptagram_backend.xgrammar_impl import XGrammarFactory
+from tests.children import child
 
 TOKENS = [bytes([value]) for value in range(256)]
 STOP = 256
@@ -286,13 +286,10 @@ def test_a_child_ends_with_its_parent() -> None:
         "print(trial.pid, flush=True)\n"
         "time.sleep(300)\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program, bomb(20).source], stdout=subprocess.PIPE)
-    assert parent.stdout is not None
-    child = psutil.Process(int(parent.stdout.readline()))
-    busy = child.cpu_times().user
-    while child.cpu_times().user < busy + 0.2:
-        threading.Event().wait(0.05)
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    child.wait(WAIT)
+    with child([sys.executable, "-c", program, bomb(20).source], stderr=None) as parent:
+        assert parent.stdout is not None
+        trial = psutil.Process(int(parent.stdout.readline()))
+        busy = trial.cpu_times().user
+        while trial.cpu_times().user < busy + 0.2:
+            threading.Event().wait(0.05)
+    trial.wait(WAIT)

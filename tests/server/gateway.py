@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+from tests.children import child
 
 _COMMAND = "import sys; from heptagram_client.main import main; sys.exit(main(sys.argv[1:]))"
 _URL = re.compile(r"heptagram gateway: (http://\S+)/v1 ")
@@ -36,29 +38,26 @@ class Gateway:
 
 
 @contextmanager
-def running_gateway(triton: str, *options: str) -> Iterator[Gateway]:
-    """A gateway on a free port, in front of the gRPC front ``triton``."""
+def running_gateway(triton: str, *options: str, ignoring: Sequence[signal.Signals] = ()) -> Iterator[Gateway]:
+    """A gateway on a free port, in front of the gRPC front ``triton``; ``ignoring`` is as for :func:`child`."""
     command = [sys.executable, "-c", _COMMAND, "gateway", "--triton", triton, "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    gateway = Gateway(process)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    readers = [
-        threading.Thread(target=gateway.logged.extend, args=(process.stdout,), daemon=True),
-        threading.Thread(target=gateway.said.extend, args=(process.stderr,), daemon=True),
-    ]
-    for reader in readers:
-        reader.start()
-    try:
-        gateway.url = _wait_url(gateway)
-        yield gateway
-    finally:
-        process.kill()
-        process.wait()
+    with child(command, stderr=subprocess.PIPE, ignoring=ignoring) as process:
+        gateway = Gateway(process)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        readers = [
+            threading.Thread(target=gateway.logged.extend, args=(process.stdout,), daemon=True),
+            threading.Thread(target=gateway.said.extend, args=(process.stderr,), daemon=True),
+        ]
         for reader in readers:
-            reader.join()
-        process.stdout.close()
-        process.stderr.close()
+            reader.start()
+        try:
+            gateway.url = _wait_url(gateway)
+            yield gateway
+        finally:
+            process.kill()
+            for reader in readers:
+                reader.join()
 
 
 def _wait_url(gateway: Gateway) -> str:

@@ -23,6 +23,7 @@ from heptagram_backend.server.process import ServerProcess
 from heptagram_wire import tensors as names
 from heptagram_wire.codec import decode_event
 from heptagram_wire.events import Event
+from tests.children import child
 from tests.server.repository import ROOT
 
 AT_REST = ("running", "waiting", "slots_used", "live_matchers")
@@ -200,9 +201,8 @@ class Served:
     def doomed_client(self, request: str, *, responses: int) -> Iterator[subprocess.Popen[str]]:
         """A client in a process of its own that has read so many responses and goes on reading."""
         command = [sys.executable, "-m", "tests.server.reader", self.grpc_url, request]
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        with child(command, cwd=ROOT, stderr=None) as process:
             assert process.stdout is not None
             for _ in range(responses):
                 assert process.stdout.readline(), "the client ended too early"
             yield process
-            process.kill()

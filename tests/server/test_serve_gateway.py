@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from heptagram_backend.server.launch import free_address, free_ports
+from tests.children import child
 from tests.server.launched import Launched, launched, write_launchable
 from tests.server.repository import SHIPPED
 
@@ -186,17 +187,14 @@ sys.exit(command(sys.argv[1:]))
 def test_without_the_extra_it_says_so_and_serves(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WITHOUT, f"--model-repository={write_launchable(tmp_path)}", *where()]
     command.append(f"--openai-port={free_ports(1)[0]}")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with child(command) as process:
         assert process.stdout is not None
         said = ""
-        try:
-            for line in process.stdout:
-                said += line
-                if "Ctrl-C stops" in line:
-                    process.terminate()
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
+        for line in process.stdout:
+            said += line
+            if "Ctrl-C stops" in line:
+                process.terminate()
+        assert process.wait(60) == 0
     assert "no OpenAI API: starlette is not installed; pip install 'heptagram[gateway]'" in said
     assert "OpenAI http" not in said
 

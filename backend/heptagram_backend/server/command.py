@@ -14,7 +14,7 @@ from heptagram_backend.server.arguments import ServeOptions, parse_arguments
 from heptagram_backend.server.control import ModelControl
 from heptagram_backend.server.gateway import Front, Gateway, NoGateway
 from heptagram_backend.server.gateway_options import options_for
-from heptagram_backend.server.hints import FRONT_MODEL, first_requests, where
+from heptagram_backend.server.hints import FRONT_MODEL, first_requests, how_to_stop, where
 from heptagram_backend.server.launch import launch
 from heptagram_backend.server.log import failure_report, new_log, status_of
 from heptagram_backend.server.prepare import Prepared, prepare
@@ -34,8 +34,7 @@ EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 def command(argv: list[str]) -> int:
     """Run ``heptagram serve``; returns the exit code."""
     options = parse_arguments(argv)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    _hear_signals()
     try:
         return serve(options)
     except (LaunchError, ReleaseError) as error:
@@ -44,6 +43,16 @@ def command(argv: list[str]) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("heptagram serve: interrupted\n")
         return EXIT_INTERRUPTED
+
+
+def _hear_signals() -> None:
+    """SIGTERM stops us, and so do a terminal's SIGINT and SIGHUP, unless whoever started us had them ignored.
+
+    A shell does so for a job in the background of a script, and ``nohup``: such a server outlives Ctrl-C and terminal.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
 def serve(options: ServeOptions) -> int:
@@ -118,7 +127,7 @@ def _serve(server: ServerProcess, gateway: Front, models: Sequence[str], watchdo
     try:
         sys.stdout.write(where(server, gateway))
         sys.stdout.write(first_requests(server.address, gateway) if FRONT_MODEL in models else "")
-        sys.stdout.write("\nCtrl-C stops the server.\n")
+        sys.stdout.write(how_to_stop())
         sys.stdout.flush()
         pulse = Pulse(server.address)
         while server.poll() is None:

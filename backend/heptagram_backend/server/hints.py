@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -36,6 +37,12 @@ def first_requests(address: Address, gateway: Front) -> str:
         f"{_openai_request(gateway.netloc) if gateway.netloc else ''}"
         f"  curl -sN http://{address.http_url}/v2/models/{FRONT_MODEL}/generate_stream -d {shlex.quote(body)}\n"
     )
+
+
+def how_to_stop() -> str:
+    """A job in the background of a script hears no Ctrl-C: the shell had it ignored."""
+    how = f"kill {os.getpid()}" if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else "Ctrl-C"
+    return f"\n{how} stops the server.\n"
 
 
 def _openai_request(netloc: str) -> str:
