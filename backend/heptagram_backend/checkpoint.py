@@ -167,7 +167,7 @@ def _make(recipe: Recipe, source: Path, folder: Path) -> None:
     """Run the program of a recipe in a child; a terminal sees its progress bar."""
     command = [sys.executable, "-m", recipe.module, str(source), str(folder)]
     terminal = sys.stderr is not None and sys.stderr.isatty()
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         command,
         env=environment,

@@ -113,7 +113,7 @@ def _also(told: Any) -> str:
 
 def _try(code: str) -> tuple[Any, str | None]:
     """What ``code`` prints as JSON, or the last thing that it said before it failed."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],

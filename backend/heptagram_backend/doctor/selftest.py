@@ -27,7 +27,8 @@ _ADVICE: Final = "on this device answers may depend on what runs beside them; re
 
 def one_answer(report: Callable[[str], object]) -> Finding:
     """Run the self-test in a child; ``report`` is told each line of its progress."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
+    environment |= {"OMP_WAIT_POLICY": "PASSIVE"}
     with subprocess.Popen(
         [sys.executable, "-m", _MODULE],
         env=environment,
