@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import statistics
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,19 +33,17 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one process holds: ``rss`` in KiB."""
+    """What one process holds: its open files by kind, and ``rss`` in KiB."""
 
     threads: int
-    files: int
+    files: Counter[str]
     rss: float
 
 
-Sample = dict[str, Holding | int]
-
-
 def holdings(process: ServerProcess) -> tuple[dict[str, Holding], int]:
-    """What the server and each stub hold, and the bytes of their shared memory."""
+    """What the server and each stub hold, and the bytes of their shared memory, once no client is connected."""
     server = psutil.Process(process.pid)
+    _wait_alone(server)
     held = {"tritonserver": _holding(server)}
     prefix = ""
     for stub in server.children():
@@ -54,8 +56,25 @@ def holdings(process: ServerProcess) -> tuple[dict[str, Holding], int]:
     return held, used
 
 
+def _wait_alone(server: psutil.Process, timeout_s: float = 10.0) -> None:
+    """Wait until it has closed every connection: it hears that a client has left when it next looks."""
+    deadline = time.monotonic() + timeout_s
+    while left := [each for each in server.net_connections("tcp") if each.status != psutil.CONN_LISTEN]:
+        assert time.monotonic() < deadline, f"clients have left, their connections are still open: {left}"
+        time.sleep(0.02)
+
+
 def _holding(process: psutil.Process) -> Holding:
-    return Holding(process.num_threads(), process.num_fds(), process.memory_info().rss / 1024)
+    return Holding(process.num_threads(), _open_files(process), process.memory_info().rss / 1024)
+
+
+def _open_files(process: psutil.Process) -> Counter[str]:
+    """How many of each kind: ``socket``, ``pipe``, ``anon_inode`` with its kind, or the path of a file."""
+    kinds: Counter[str] = Counter()
+    for link in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            kinds[re.sub(r"^(socket|pipe):.*", r"\1", str(link.readlink()))] += 1
+    return kinds
 
 
 def play(urls: Sequence[str], asks: Sequence[Ask], *, seed: int) -> None:
@@ -91,9 +110,15 @@ class Growth:
     def __str__(self) -> str:
         return (
             f"{self.name:<13} threads {self.first.threads:>3} -> {self.last.threads:<3} "
-            f"files {self.first.files:>3} -> {self.last.files:<3} "
+            f"files {self.first.files.total():>3} -> {self.last.files.total():<3} "
             f"memory {self.first.rss / 1024:7.1f} -> {self.last.rss / 1024:7.1f} MiB, {self.slope:+.2f} KiB a request"
+            + "".join(f"\n{'':<13} {count} more of {kind}" for kind, count in self.opened.items())
         )
+
+    @property
+    def opened(self) -> Counter[str]:
+        """What is open at the end beyond what was at the beginning, by kind."""
+        return self.last.files - self.first.files
 
 
 def soak(
