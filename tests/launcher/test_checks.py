@@ -9,7 +9,7 @@ import pytest
 
 from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.checks import check_ports
-from heptagram_backend.server.launch import free_address, models_of
+from heptagram_backend.server.launch import free_address, free_ports, models_of
 
 
 def test_a_busy_port_is_named_with_its_flag() -> None:
@@ -17,6 +17,16 @@ def test_a_busy_port_is_named_with_its_flag() -> None:
         port = holder.getsockname()[1]
         with pytest.raises(LaunchError, match=rf"port {port} on 127\.0\.0\.1 cannot be used .*another --http-port"):
             check_ports("127.0.0.1", {"--http-port": port})
+
+
+def test_free_ports_are_no_ephemeral_ones() -> None:
+    """Another program's connection would get one before the server that wants it has loaded its models."""
+    ephemeral, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = free_ports(50)
+    assert len(set(ports)) == 50
+    assert max(ports) < ephemeral
+    with pytest.raises(OSError, match="assign requested address"):
+        free_ports(1, "192.0.2.1")
 
 
 def test_free_ports_pass() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.checks import check_install, check_ports
@@ -16,6 +19,9 @@ from heptagram_backend.server.leftovers import clear_leftovers
 from heptagram_backend.server.log import new_log
 from heptagram_backend.server.process import Address, ServerProcess
 from heptagram_backend.server.runtime import assemble
+
+# Below those that Linux gives to sockets without a port of their own, 32,768 to 60,999 by default.
+_NEVER_BY_CHANCE: Final = range(16_384, 32_768)
 
 
 def launch(
@@ -85,10 +91,31 @@ def free_address(host: str = "127.0.0.1") -> Address:
     return Address(host=host, grpc_port=grpc_port, http_port=http_port, metrics_port=metrics_port)
 
 
+def _bound(host: str, port: int) -> socket.socket | None:
+    """None where somebody else has the port."""
+    each = socket.socket()
+    try:
+        each.bind((host, port))
+    except OSError as error:
+        each.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
+    return each
+
+
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Different ports that are free now."""
+    """Different ports that are free now, and that nobody gets by chance before a server has loaded its models.
+
+    Raises:
+        LaunchError: there are none.
+    """
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]
+        found: list[int] = []
+        for port in random.SystemRandom().sample(_NEVER_BY_CHANCE, len(_NEVER_BY_CHANCE)):
+            if each := _bound(host, port):
+                stack.enter_context(each)
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise LaunchError(f"{host}: no {count} free ports between {_NEVER_BY_CHANCE[0]} and {_NEVER_BY_CHANCE[-1]}")
