@@ -54,7 +54,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest
 
 test-server: $(INSTALLED)
-	$(BIN)/python -m pytest -m server
+	$(BIN)/python -m pytest -m "server and not full"
 
 test-full: $(INSTALLED)
 	$(BIN)/python -m pytest -m full

@@ -46,7 +46,8 @@ def write_random_model(folder: Path, kind: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+# The shipped model is a Llama too.
+@pytest.mark.parametrize("kind", [pytest.param("llama", marks=pytest.mark.full), "qwen3"])
 def test_serves_a_random_checkpoint(tmp_path: Path, kind: str) -> None:
     model = write_random_model(tmp_path / f"tiny-{kind}", kind)
     with serving("--model", str(model), "--max-num-seqs", "2") as (_, _, said):
@@ -61,6 +62,7 @@ def test_serves_a_random_checkpoint(tmp_path: Path, kind: str) -> None:
         assert finish["usage"]["completion_tokens"] == 5
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_the_demo_runs_on_the_embedded_deepseek() -> None:
     """No word about its format: it comes from the table of embedded models."""
