@@ -10,7 +10,9 @@ from typing import Any, Literal
 from heptagram_backend import plan_json
 from heptagram_backend.constraint import ConstraintSpec
 
-DraftSource = Literal["auto", "none", "prompt_lookup", "grammar_forced", "scripted"]
+DraftSource = str
+"""``auto``, ``none``, or names parted by commas; :func:`heptagram_backend.drafts.fault_of_drafts` says which."""
+
 Markup = Literal["free", "guarded", "calls"]
 
 

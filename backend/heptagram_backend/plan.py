@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heptagram_backend.constraint import Grammar
 from heptagram_backend.errors import EngineError
@@ -76,7 +77,7 @@ class Planner:
                 masks.append(mask)
                 if len(tokens) == limit:
                     break
-                token = source.next(tokens, limit - len(tokens))
+                token = source.next(tokens, limit - len(tokens), self._row if mask.row != ALL_TOKENS else None)
                 if token is None:
                     break
                 tokens.append(token)
@@ -118,13 +119,14 @@ class _Candidates:
         self._queue_is_forced = False
         self.forced: list[int] = []
 
-    def next(self, ahead: list[int], room: int) -> int | None:
+    def next(self, ahead: list[int], room: int, allowed: NDArray[np.int32] | None) -> int | None:
         if self._queue and self._accept(token := self._queue.popleft()):
             return self._taken(token, len(ahead))
         self._queue.clear()
         forced = self._forced_tokens()
         # subtle: the last forced token often merges with the free text behind it, so it is only the last resort.
-        runs = ((forced[:-1], True), (self._sequence.drafter.propose(ahead, room), False), (forced[-1:], True))
+        propose = self._sequence.drafter.propose
+        runs = ((forced[:-1], True), (propose(ahead, room, allowed), False), (forced[-1:], True))
         for run, is_forced in runs:
             if run and self._accept(run[0]):
                 self._queue.extend(run[1:])

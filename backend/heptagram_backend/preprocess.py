@@ -6,14 +6,14 @@ Thread-safe: a preprocessor holds nothing of a request. Neither torch nor a gram
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from heptagram_backend.conversation import ChatRequest
 from heptagram_backend.errors import ReleaseError, RequestError
 from heptagram_backend.formats import load_format
 from heptagram_backend.formats.base import Constraints, PromptEncoding
 from heptagram_backend.formats.json_value import bounded
-from heptagram_backend.generation import CompletionOutput, DraftSource, GenerationRequest, Markup, OutputSpec
+from heptagram_backend.generation import CompletionOutput, GenerationRequest, Markup, OutputSpec
 from heptagram_backend.release import Release
 from heptagram_backend.requests import enforce, parse_chat_request
 from heptagram_backend.requests.completions import CompletionInputs, CompletionRequest, parse_completion
@@ -162,7 +162,7 @@ class Preprocessor:
             "sampling": request.sampling,
             "deadline_ms": request.deadline_ms,
             "num_speculative_tokens": engine.num_speculative_tokens if drafts is None else drafts,
-            "drafts": request.drafts or cast(DraftSource, engine.drafts),
+            "drafts": request.drafts or engine.drafts,
             "priority": request.priority,
             "vocabulary": self._vocabulary,
         }

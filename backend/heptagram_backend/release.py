@@ -42,6 +42,8 @@ class EngineOptions:
     (by default 64).
     ``kv_cache_blocks``, or ``kv_cache_memory`` in bytes, sizes the cache; without them it holds ``max_num_seqs``
     sequences of ``max_model_len``. ``max_drain_ms`` is how long an unloaded version may still run requests.
+    ``drafts`` says where drafts come from, ``drafter`` is the folder of a DSpark drafter (inside the checkpoint, if the
+    path is not absolute).
     ``rejection_sample_method`` says how drafts of sampled answers are verified, under vLLM's names: ``strict`` ones
     equal what the seed draws without them, ``probabilistic`` ones are accepted with their probability. Both have the
     exact distribution; only under ``strict`` is a seed's answer the same whatever is drafted.
@@ -62,6 +64,7 @@ class EngineOptions:
     kv_cache_memory: int | None = None
     num_speculative_tokens: int = 7
     drafts: str = "auto"
+    drafter: str | None = None
     rejection_sample_method: str = "strict"
     max_deadline_ms: int = 600_000
     max_drain_ms: int = 120_000

@@ -110,6 +110,9 @@ class K7Step:
         planned: list[tuple[Sequence, Draft]] = []
         faults: list[Outcome] = []
         for sequence in sequences:
+            assert sequence.slot is not None
+            sequence.drafter.seat(sequence.slot)  # before any plan: a draft network runs once for all of them
+        for sequence in sequences:
             try:
                 planned.append((sequence, self._planner.plan(sequence)))
             except Exception as error:  # a drafter's or matcher's fault must not reach the others of the step

@@ -53,7 +53,7 @@ def test_a_plan_is_read_back_as_it_was() -> None:
         ({"stream": 1}, "`stream` must be true or false"),
         ({"stop": "ab"}, "`stop` must be a list"),
         ({"stop": ["a", 1]}, "`stop[1]` must be a string"),
-        ({"drafts": [1]}, "`drafts` must be one of"),
+        ({"drafts": [1]}, "`drafts` must be a string"),
         ({"constraint": {"kind": "no", "source": ""}}, "`constraint.kind` must be one of"),
         ({"constraint": {"kind": "ebnf"}}, "`constraint.source` is missing"),
         ({"trigger": {"text": "t", "constraint": None}}, "`trigger.constraint` must be"),

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 MAX_NGRAM = 3
 
 
 class PromptLookup:
     """An index of every n-gram (1 to 3 tokens) of one sequence to the place that follows its last occurrence."""
 
-    def __init__(self, max_ngram: int = MAX_NGRAM) -> None:
+    def __init__(self, max_ngram: int = MAX_NGRAM, min_ngram: int = 1) -> None:
         self._max_ngram = max_ngram
+        self._min_ngram = min_ngram
         self._tokens: list[int] = []
         self._after: dict[tuple[int, ...], int] = {}
 
@@ -26,9 +30,13 @@ class PromptLookup:
                 self._after[tuple(self._tokens[end - size :])] = end
             self._tokens.append(token)
 
-    def propose(self, ahead: Sequence[int], limit: int) -> Sequence[int]:
+    def seat(self, slot: int) -> None:
+        del slot
+
+    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Sequence[int]:
+        del allowed
         tail = [*self._tokens[-self._max_ngram :], *ahead][-self._max_ngram :]
-        for size in range(len(tail), 0, -1):
+        for size in range(len(tail), self._min_ngram - 1, -1):
             place = self._after.get(tuple(tail[-size:]))
             if place is not None:
                 return self._tokens[place : place + limit]

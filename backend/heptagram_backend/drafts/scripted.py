@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 Script = Callable[[Sequence[int], int], Sequence[int]]
 
 
@@ -17,5 +20,9 @@ class Scripted:
     def extend(self, tokens: Sequence[int]) -> None:
         self._tokens.extend(tokens)
 
-    def propose(self, ahead: Sequence[int], limit: int) -> Sequence[int]:
+    def seat(self, slot: int) -> None:
+        del slot
+
+    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Sequence[int]:
+        del allowed
         return self._script((*self._tokens, *ahead), limit)[:limit]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import cast
 
 from heptagram_backend.drafts import draft_policy
+from heptagram_backend.drafts.dspark.drafter import load as load_drafter
 from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import Vocabulary, assemble, make_parts
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import load_format
-from heptagram_backend.generation import DraftSource
 from heptagram_backend.grammars import load_grammar_factory
 from heptagram_backend.release import Release
 from heptagram_backend.targets import load_target
@@ -25,7 +25,6 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
         ReleaseError: the release was written for another layout or vocabulary, or the checkpoint cannot be run.
     """
     options = release.engine
-    draft_policy(cast(DraftSource, options.drafts))  # an unknown name is refused now, not at the first request
     try:
         K7_LAYOUT.check(release.k7_layout)
     except ValueError as error:
@@ -38,6 +37,9 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
         )
     token_bytes = tokenizer.token_bytes(load_format(release.format).markers)
     target = load_target(options, checkpoint)
+    drafter = load_drafter(options, checkpoint, target)
+    policy = partial(draft_policy, dspark=drafter.make if drafter else None)
+    policy(options.drafts)  # what is not there is refused now, not at the first request
     vocabulary = Vocabulary(token_bytes, tokenizer.encode, frozenset(tokenizer.eos_ids), tokenizer.vocabulary_hash)
     bounds = release.limits.grammar
     factory = load_grammar_factory(
@@ -46,7 +48,9 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
         stop_token_ids=tokenizer.eos_ids,
         cache_limit_bytes=bounds.cache_bytes,
     )
-    parts = make_parts(target=target, vocabulary=vocabulary, factory=factory, options=options, limits=bounds)
+    parts = make_parts(
+        target=target, vocabulary=vocabulary, factory=factory, options=options, policy=policy, limits=bounds
+    )
     limits = EngineLimits(
         version, options.max_queue_size, options.max_deadline_ms, vocabulary.hash, options.max_drain_ms
     )

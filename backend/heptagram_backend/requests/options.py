@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from heptagram_backend.conversation import Conventions, ToolMarkup
+from heptagram_backend.drafts import fault_of_drafts
 from heptagram_backend.generation import DraftSource
 from heptagram_backend.requests.fields import Fields, invalid, unsupported, wrong_type
 from heptagram_backend.requests.limits import RequestLimits
@@ -18,7 +19,6 @@ from heptagram_backend.schema import Unenforced
 
 _INT32 = 2**31 - 1
 INT64_MAX = 2**63 - 1
-_DRAFTS = ("auto", "none", "prompt_lookup", "grammar_forced")  # `scripted` is for tests
 _TEMPLATE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _TEMPLATE_TEXT = re.compile(r"[A-Za-z0-9_. -]{0,64}")
 _TAKEN = """
@@ -124,12 +124,20 @@ def read_ours(fields: Fields) -> dict[str, Any]:
     options = {
         "deadline_ms": ours.whole("deadline_ms", 1, _INT32),
         "num_speculative_tokens": ours.whole("num_speculative_tokens", 0, 7),
-        "drafts": cast(DraftSource | None, ours.choice("drafts", _DRAFTS)),
+        "drafts": _drafts(ours),
         "tool_markup": cast(ToolMarkup, ours.choice("tool_markup", ("guarded", "free")) or "guarded"),
         "unenforced": cast(Unenforced, ours.choice("unenforced", ("refuse", "validate")) or "refuse"),
     }
     ours.refuse_unknown()
     return options
+
+
+def _drafts(ours: Fields) -> DraftSource | None:
+    value = ours.text("drafts")
+    fault = None if value is None else fault_of_drafts(value)
+    if fault:
+        raise invalid(ours.at("drafts"), fault)
+    return value
 
 
 def read_priority(fields: Fields) -> int:

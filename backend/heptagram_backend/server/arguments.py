@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heptagram_backend.drafts import POLICIES
+from heptagram_backend.drafts import fault_of_drafts
 from heptagram_backend.formats import FORMATS
 from heptagram_backend.sampling import REJECTION_SAMPLE_METHODS
 from heptagram_backend.server.gateway_options import MODEL_ID
@@ -127,15 +127,20 @@ def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> O
 
 
 def _speculative(parser: argparse.ArgumentParser, text: str | None) -> dict[str, Any]:
-    """``method`` names the drafts, ``num_speculative_tokens`` their number, ``rejection_sample_method`` how those of
-    sampled answers are verified (vLLM's keys)."""
-    known = ("method", "num_speculative_tokens", "rejection_sample_method")
+    """``method`` names the drafts, ``model`` the drafter's folder, ``num_speculative_tokens`` the number of drafts,
+    ``rejection_sample_method`` how those of sampled answers are verified (vLLM's keys)."""
+    known = ("method", "model", "num_speculative_tokens", "rejection_sample_method")
     given = _json_object(parser, "--speculative-config", text, known=known)
     engine: dict[str, Any] = {}
     if "method" in given:
-        if given["method"] not in POLICIES:
-            parser.error(f"--speculative-config: method must be one of {', '.join(POLICIES)}")
+        fault = fault_of_drafts(str(given["method"]))
+        if fault:
+            parser.error(f"--speculative-config: method: {fault}")
         engine["drafts"] = given["method"]
+    if "model" in given:
+        if not isinstance(given["model"], str) or not Path(given["model"]).expanduser().is_dir():
+            parser.error(f"--speculative-config: model: there is no folder {given['model']!r}; give a DSpark drafter's")
+        engine["drafter"] = str(Path(given["model"]).expanduser().absolute())
     if "num_speculative_tokens" in given:
         count = given["num_speculative_tokens"]
         if type(count) is not int or not 0 <= count <= 7:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -69,6 +69,33 @@ class PromptRows:
     slot: int
     start: int
     token_ids: Sequence[int]
+
+
+Rows = tuple[int, int, int]
+"""A slot, the position of its first row, and how many rows."""
+
+
+@runtime_checkable
+class HiddenSource(Protocol):
+    """A target that shows its hidden states, and where in its cache a row lies, to one who keeps rows beside it."""
+
+    @property
+    def cache_rows(self) -> int:
+        """Rows of the whole cache."""
+
+    def rows_held(self, slot: int) -> int:
+        """Rows of the blocks that ``slot`` has."""
+
+    def rows(self, slot: int, start: int, count: int) -> Tensor:
+        """Where ``count`` rows of ``slot`` lie in the cache, the first one at position ``start``: int64 [count]."""
+
+    def tap(self, layers: Sequence[int], sink: Callable[[Tensor, Sequence[Rows]], None]) -> None:
+        """From now on ``sink`` is told of each forward: the outputs [T, layers * D] of ``layers`` (-1: the embeddings)
+        side by side, and whose rows they are.
+
+        Raises:
+            ReleaseError: there is no such layer.
+        """
 
 
 @runtime_checkable

@@ -187,6 +187,12 @@ class PagedCache:
     def rows_of(self, slot: int) -> int:
         return len(self._blocks[slot]) * self.shape.block_size
 
+    def rows(self, slot: int, *, position: int, rows: int) -> Tensor:
+        """Where ``rows`` rows that stand at ``position`` and behind lie: int64 [rows]."""
+        places = torch.arange(position, position + rows)
+        blocks = torch.tensor(self._blocks[slot], dtype=torch.int64)
+        return blocks[places // self.shape.block_size] * self.shape.block_size + places % self.shape.block_size
+
     def pieces(self, slot: int, tiles: int) -> tuple[Piece, ...]:
         """How the first ``tiles`` tiles of ``slot`` are read."""
         known, pieces = self._pieces.get(slot, (0, ()))

@@ -18,6 +18,7 @@ from heptagram_backend.targets.fused import fuse_parts
 from heptagram_backend.targets.loading import DTYPES, load_config, load_model
 from heptagram_backend.targets.packed_linear import can_pack, pack_linears
 from heptagram_backend.targets.paged_cache import CacheShape, PagedCache
+from heptagram_backend.targets.taps import HiddenSink, HiddenTaps, NoTaps, Taps
 from heptagram_kernels.layout import ROWS
 from heptagram_kernels.workspace import Workspace
 
@@ -80,6 +81,7 @@ class TransformersTarget:
         self._workspace = workspace or Workspace("target")
         self._workspace.reserve(shape.declarations())
         self._cache = PagedCache(shape, self._workspace)
+        self._taps: Taps = NoTaps()
         self._paging = Paging(
             shape.blocks, block_size, self._steps_write_what_prompts_write(), keys_per_row=_keys_per_row(config)
         )
@@ -107,6 +109,21 @@ class TransformersTarget:
     @property
     def workspace(self) -> Workspace:
         return self._workspace
+
+    @property
+    def cache_rows(self) -> int:
+        return self._cache.shape.rows
+
+    def rows_held(self, slot: int) -> int:
+        return self._cache.rows_of(slot)
+
+    def rows(self, slot: int, start: int, count: int) -> Tensor:
+        """See :meth:`HiddenSource.rows`."""
+        return self._cache.rows(slot, position=start, rows=count)
+
+    def tap(self, layers: Sequence[int], sink: HiddenSink) -> None:
+        """See :meth:`HiddenSource.tap`."""
+        self._taps = HiddenTaps(self._model.model, layers, sink)
 
     def set_blocks(self, slot: int, blocks: Sequence[int]) -> None:
         """See :meth:`PagedTarget.set_blocks`."""
@@ -140,6 +157,7 @@ class TransformersTarget:
             use_cache=False,
             spans=Spans(self._cache, tuple(self._spans(spans))),
         )
+        self._taps.tell(spans)
         hidden: Tensor = output.last_hidden_state[0]
         steps = len(places) * ROWS
         _check_numbers(hidden[steps:], prompts)
