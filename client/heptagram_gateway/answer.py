@@ -23,6 +23,7 @@ _STREAM_HEADERS: Final = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # proxies must not collect the events
 )
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _COMMENT: Final = b": keep-alive\n\n"
 # No line ends to SSE, but to the clients that split lines as Python does.
 _LINE_ENDS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
@@ -46,14 +47,14 @@ class Encoder(Protocol[_In]):
 
 def sse(data: Any, event: str | None = None) -> bytes:
     """One server-sent event; ``data`` is written as JSON, or as it is where it is text."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = data if isinstance(data, str) else _ENCODER.encode(data)
     if not text.isascii():
         text = text.translate(_LINE_ENDS)
     return f"event: {event}\ndata: {text}\n\n".encode() if event else f"data: {text}\n\n".encode()
 
 
 async def send_json(send: Send, status: int, data: Any, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    body = _ENCODER.encode(data).encode()
     await send_body(send, status, body, "application/json", headers)
 
 

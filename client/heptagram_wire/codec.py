@@ -62,12 +62,12 @@ def encode_event(event: Event) -> str:
     data = _plain(event)
     if not isinstance(event, UnknownEvent):
         data = {"type": _NAMES[type(event)]} | data
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(data)
 
 
 def encode_logprobs(entries: Iterable[TokenLogprob]) -> str:
     """Write entries as the deltas hold them, as one line of JSON: a list."""
-    return json.dumps([_plain(entry) for entry in entries], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode([_plain(entry) for entry in entries])
 
 
 def decode_logprobs(text: str | bytes) -> tuple[TokenLogprob, ...]:
@@ -115,7 +115,7 @@ def decode_events(value: str | bytes | Iterable[str | bytes]) -> tuple[Event, ..
 def _parse(text: str | bytes) -> Any:
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
-        return json.loads(decoded, parse_constant=_refuse_constant)
+        return _DECODER.decode(decoded)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not an event: {error}") from error
 
@@ -124,15 +124,26 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+# `json.dumps` and `json.loads` would make new ones for each event.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def _plain(value: object) -> Any:
     """Plain JSON data of an event or of a part of one."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    items = ((spec.name, getattr(value, spec.name)) for spec in fields(value))
+    kind = type(value)
+    items = ((name, getattr(value, name)) for name in _field_names(kind))
     data = {name: _plain(item) for name, item in items if item is not None and not (name == "choice" and item == 0)}
-    return data | {name: getattr(value, name) for name in _DERIVED.get(type(value), ())}
+    return data | {name: getattr(value, name) for name in _DERIVED.get(kind, ())}
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(spec.name for spec in fields(kind))
 
 
 @cache

@@ -24,8 +24,11 @@ class TritonError:
 
 class Tensor:
     def __init__(self, name: str, array: Any) -> None:
-        self.name = name
+        self._name = name
         self._array = array
+
+    def name(self) -> str:
+        return self._name
 
     def as_numpy(self) -> Any:
         if isinstance(self._array, Exception):
@@ -35,7 +38,7 @@ class Tensor:
 
 class InferenceResponse:
     def __init__(self, output_tensors: Sequence[Tensor] = (), error: TritonError | None = None) -> None:
-        self.outputs = {tensor.name: tensor.as_numpy() for tensor in output_tensors}
+        self.outputs = {tensor.name(): tensor.as_numpy() for tensor in output_tensors}
         self.error = error
 
     def texts(self, name: str) -> list[str]:
@@ -63,15 +66,20 @@ class Sender:
 
 class Request:
     def __init__(self, *, cancelled: bool = False, parameters: str = "{}", **inputs: Any) -> None:
-        self.inputs = {name: _tensor(name, value) for name, value in inputs.items()}
+        self._inputs = {name: _tensor(name, value) for name, value in inputs.items()}
         self._parameters = parameters
         self.sender = Sender()
         self._cancelled = cancelled
+        self.asked = 0
+
+    def inputs(self) -> list[Tensor]:
+        return list(self._inputs.values())
 
     def get_response_sender(self) -> Sender:
         return self.sender
 
     def is_cancelled(self) -> bool:
+        self.asked += 1
         return self._cancelled
 
     def parameters(self) -> str:
@@ -79,7 +87,7 @@ class Request:
 
 
 def get_input_tensor_by_name(request: Request, name: str) -> Tensor | None:
-    return request.inputs.get(name)
+    return next((tensor for tensor in request.inputs() if tensor.name() == name), None)
 
 
 class Logger:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,24 @@ def test_a_cancelled_request_sends_its_ticket_once_and_gets_an_empty_response(
     assert inbox.receive(0.01) is None
 
 
+def test_a_request_is_asked_about_once_in_an_interval_and_whoever_has_left_each_time(
+    relay: TritonPythonModel, inbox: CancelInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    ticket, other = (inbox.issue().to_json() for _ in range(2))
+
+    def asked(**fields: Any) -> int:
+        request = Request(events=["a"], **fields)
+        relay.execute([request])
+        return request.asked
+
+    assert (asked(ticket=ticket), asked(ticket=ticket), asked(ticket=other)) == (1, 0, 1)
+    now += 0.051
+    assert (asked(ticket=ticket, cancelled=True), asked(ticket=ticket, cancelled=True)) == (1, 1)
+    assert inbox.receive(1.0)
+
+
 def test_a_ticket_that_could_not_be_sent_is_tried_again(relay: TritonPythonModel) -> None:
     closed = CancelInbox()
     gone = closed.issue()
@@ -69,4 +89,5 @@ def test_what_is_remembered_is_bounded(relay: TritonPythonModel, inbox: CancelIn
     for _ in range(1100):
         relay.execute([Request(cancelled=True, ticket=inbox.issue().to_json())])
         assert inbox.receive(1.0)
-    assert len(relay._sent) == 1024
+        relay.execute([Request(ticket=inbox.issue().to_json())])
+    assert (len(relay._sent), len(relay._asked)) == (1024, 1024)

@@ -11,7 +11,7 @@ import triton_python_backend_utils as pb_utils
 from heptagram_backend.errors import HeptagramError
 from heptagram_backend.triton.render import Renderer
 from heptagram_backend.triton.status import contained, failure_error, triton_error
-from heptagram_backend.triton.tensors import text_tensor
+from heptagram_backend.triton.tensors import text_array
 from heptagram_wire import tensors as names
 from heptagram_wire.events import Event, Failure, Ping, Start
 
@@ -30,7 +30,7 @@ class ResponseSink:
     ) -> None:
         self._sender = sender
         self._renderer = renderer
-        self._ticket = ticket
+        self._ticket = text_array([ticket])
         self._stream = stream
         self._closed = closed
         self._held: list[Event] = []
@@ -79,7 +79,7 @@ class ResponseSink:
         as_event = self._stream and self._renderer.tells_failures
         if not as_event and events and isinstance(events[-1], Failure):
             return pb_utils.InferenceResponse(error=failure_error(events[-1]))
-        return pb_utils.InferenceResponse([*self._renderer.render(events), text_tensor(names.TICKET, [self._ticket])])
+        return pb_utils.InferenceResponse([*self._renderer.render(events), pb_utils.Tensor(names.TICKET, self._ticket)])
 
     def _deliver(self, response: Any, *, final: bool) -> None:
         self._over = final

@@ -68,7 +68,12 @@ def read_token_ids(request: Any, name: str, *, advice: str) -> tuple[int, ...]:
 
 def text_tensor(name: str, values: Sequence[str]) -> Any:
     """A STRING [len(values)] output."""
-    return pb_utils.Tensor(name, np.array([value.encode("utf-8") for value in values], dtype=np.object_))
+    return pb_utils.Tensor(name, text_array(values))
+
+
+def text_array(values: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    """What a STRING tensor is made of."""
+    return np.array([value.encode("utf-8") for value in values], dtype=np.object_)
 
 
 def number_tensor(name: str, value: float, dtype: type[np.number[Any]]) -> Any:
