@@ -14,7 +14,7 @@ ARGS ?=
 # How long `make soak` keeps the real engine under pressure.
 MINUTES ?= 30
 
-.PHONY: help serve demo install check test test-server test-full soak bench bench-peers clean
+.PHONY: help serve demo install check test test-server test-full test-npu soak bench bench-peers clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make install      only the virtual environment .venv"
 	@echo "make check        format, lint, types, import directions"
 	@echo "make test         the quick tests; make test-server: with the real tritonserver; make test-full: the long ones"
+	@echo "make test-npu     the K7 step against torch_npu's operators, without an NPU; in .venv-npu (ARGS=-rP lists them)"
 	@echo "make soak         16 clients of all kinds on a small cache for 30 minutes (MINUTES=3), then 2,000 scripted requests"
 	@echo "make bench        what strict, drafts, masks and Triton cost; make bench-peers: beside other engines (ARGS=--quick)"
 
@@ -59,6 +60,9 @@ test-server: $(INSTALLED)
 test-full: $(INSTALLED)
 	$(BIN)/python -m pytest -m full
 
+test-npu: $(INSTALLED)
+	$(BIN)/python -m tests.npu .venv-npu $(ARGS)
+
 soak: $(INSTALLED)
 	HEPTAGRAM_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest -m "full or server" tests/server/test_pressure.py tests/server/test_soak.py
 
@@ -69,4 +73,4 @@ bench-peers: $(INSTALLED)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 clean:
-	rm -rf .venv .venv-peers bench-results dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	rm -rf .venv .venv-npu .venv-peers bench-results dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache

@@ -15,6 +15,7 @@ from torch import Tensor
 GRAPHS: Final[dict[str, str]] = {
     "cpu": "heptagram_kernels.graph:EagerGraph",
     "cuda": "heptagram_kernels.graph_cuda:CudaGraph",
+    "npu": "heptagram_kernels.npu_graph:NpuGraph",
 }
 """Graphs by device; each is imported when it is used."""
 

@@ -18,6 +18,7 @@ from heptagram_kernels.layout import ROWS, words_for
 IMPLEMENTATIONS: Final[dict[str, str]] = {
     "cpu": "heptagram_kernels.cpu_ops",
     "cuda": "heptagram_kernels.cuda_ops",
+    "npu": "heptagram_kernels.npu_ops",
     "reference": "heptagram_kernels.reference_ops",
 }
 """Modules by device; ``reference`` is plain torch of static shapes, and runs wherever torch does."""

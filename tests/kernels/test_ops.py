@@ -50,7 +50,7 @@ def test_triton_kernels_equal_the_reference_in_the_interpreter() -> None:
 def test_every_implementation_is_a_module_that_exists() -> None:
     for module in IMPLEMENTATIONS.values():
         assert (Path(__file__).parents[2] / "kernels" / Path(*module.split("."))).with_suffix(".py").exists()
-    with pytest.raises(ValueError, match=r"'tpu'.*choose one of cpu, cuda, reference"):
+    with pytest.raises(ValueError, match=r"'tpu'.*choose one of cpu, cuda, npu, reference"):
         load_ops("tpu")
 
 
