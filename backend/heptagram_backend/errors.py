@@ -7,6 +7,7 @@
     ├── OverloadedError     full or draining, try again later       UNAVAILABLE
     ├── ReleaseError        a version does not fit what is installed; its load is refused
     ├── LaunchError         the server cannot be started; the message says what to do
+    ├── RolloutError        a version cannot be rolled out; what serves is untouched
     └── EngineError         our own fault; the request fails        INTERNAL
 
 Foreign errors are mapped at the boundary where they appear, never let through.
@@ -50,6 +51,10 @@ class ReleaseError(HeptagramError):
 
 class LaunchError(HeptagramError):
     """The server cannot be started on this machine, or with these options. Never seen by a client."""
+
+
+class RolloutError(HeptagramError):
+    """A repository or a server does not allow what an operator asked for. Never seen by a client."""
 
 
 class EngineError(HeptagramError):

@@ -21,6 +21,7 @@ _ABOUT = {
     "demo": "send one tool call over each front of a running server and check the answers",
     "doctor": "say what is here, what is missing and what to do",
     "gateway": "serve OpenAI's HTTP API in front of a running server",
+    "repo": "add, try, promote and roll back versions of a served model",
     "serve": "start the Triton server with its models and keep it running",
 }
 # Which extra brings what a project package needs.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from heptagram_gateway.errors import ApiError
 from heptagram_wire.errors import MODEL_NOT_FOUND
-from heptagram_wire.tensors import CHAT, COMPLETIONS
+from heptagram_wire.tensors import CHAT, COMPLETIONS, pinned
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _FORM: Final = re.compile(
@@ -140,15 +140,27 @@ class Models:
         return found, match["version"]
 
     async def _checked(self, target: Target) -> Target:
-        if target.version is not None:
+        """A version is answered by the ensemble that is pinned to it, where there is one: a promotion passes it by."""
+        if target.version is None:
+            return target
+        found = await self._answering(target.ensemble, target.version)
+        if found is None:
             versions = await self._server.versions(target.ensemble)
-            if target.version not in versions:
-                raise self._absent(target.id, f"versions that are ready: {', '.join(versions) or 'none'}")
-        return target
+            raise self._absent(target.id, f"versions that are ready: {', '.join(versions) or 'none'}")
+        return replace(target, ensemble=found)
+
+    async def _answering(self, ensemble: str, version: str) -> str | None:
+        for name in (pinned(ensemble, version), ensemble):
+            if version in await self._server.versions(name):
+                return name
+        return None
 
     async def _card(self, id: str, model: ServedModel, version: str | None) -> dict[str, Any]:
-        ready = await self._server.versions(model.completions if id == COMPLETIONS else model.chat)
-        versions = [each for each in ready if version in (None, each)]
+        ensemble = model.completions if model.id == COMPLETIONS else model.chat
+        if version is None:
+            versions = list(await self._server.versions(ensemble))
+        else:
+            versions = [version] if await self._answering(ensemble, version) else []
         return {"id": id, "object": "model", "created": self._created, "owned_by": "heptagram", "versions": versions}
 
     def _absent(self, id: str, instead: str | None = None) -> ApiError:

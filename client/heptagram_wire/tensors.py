@@ -11,6 +11,12 @@ PREPROCESS: Final = "preprocess"
 GENERATE: Final = "generate"
 RELAY: Final = "relay"
 
+
+def pinned(ensemble: str, version: int | str) -> str:
+    """Name of the ensemble that answers as ``ensemble`` does, with one version for good."""
+    return f"{ensemble}_v{version}"
+
+
 # Ensemble `chat`.
 REQUEST: Final = "request"  # STRING [1]: one JSON object
 EVENTS: Final = "events"  # STRING [-1]: one JSON event each

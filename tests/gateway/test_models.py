@@ -95,6 +95,16 @@ def test_the_list(named: Running) -> None:
         assert named.get(f"/v1/models/{absent}").status_code == 404
 
 
+def test_a_version_beside_the_current_one_is_answered_by_its_own_ensemble(named: Running) -> None:
+    named.server.ready = {"chat": ("1",), "chat_v1": ("1",), "chat_v2": ("2",)}
+    for model, asked in (("chat", "chat"), ("chat@1", "chat_v1@1"), ("alias@2", "chat_v2@2")):
+        assert named.post(model=model).status_code == 200
+        assert named.server.requests[-1][0] == asked
+        assert named.get(f"/v1/models/{model}").status_code == 200
+    for path in ("/v1/models/chat@3", "/v1/models/completions@2"):
+        assert named.get(path).status_code == 404
+
+
 def test_readiness(front: Running, server: ScriptedServer) -> None:
     assert front.get("/health/ready").json() == {"status": "ready"}
     server.ready = {"completions": ("1",)}

@@ -26,10 +26,17 @@ class ModelControl:
         Raises:
             ControlError: the server does not answer.
         """
+        return {version for (name, version), state in self.states().items() if name == model and state == "READY"}
+
+    def states(self) -> dict[tuple[str, str], str]:
+        """What Triton says of each version of each model: READY, LOADING, UNLOADING or UNAVAILABLE.
+
+        Raises:
+            ControlError: the server does not answer.
+        """
         index: list[dict[str, str]] = json.loads(self._post("index", timeout_s=10))
-        return {
-            entry["version"] for entry in index if entry["name"] == model and entry.get("state", "").upper() == "READY"
-        }
+        states = {(entry["name"], entry.get("version", "")): entry.get("state", "").upper() for entry in index}
+        return {place: state for place, state in states.items() if state}
 
     def unload(self, model: str) -> None:
         """Start to unload: requests that come from now on are refused, ensembles over the model go too.

@@ -70,7 +70,7 @@ def write_repository(source: Path, overrides: Overrides) -> Path:
             with published(target) as folder:
                 shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
                 for path in folder.glob(f"*/*/{FILE_NAME}"):
-                    _rewrite(path, overrides)
+                    rewrite_release(path.parent, overrides, by="heptagram serve")
                 releases_of(folder)
     return target
 
@@ -84,9 +84,13 @@ def _folder_name(source: Path, overrides: Overrides) -> str:
     return f"{name}-{digest.hexdigest()[:12]}"
 
 
-def _rewrite(path: Path, overrides: Overrides) -> None:
-    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    data |= overrides.release
-    data["engine"] = {**(data.get("engine") or {}), **overrides.engine}
-    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-    path.write_text(f"# Written by `heptagram serve`.\n{text}", encoding="utf-8")
+def overridden(version_dir: Path, overrides: Overrides) -> dict[str, Any]:
+    """The values of a version's ``release.yaml`` with ``overrides``."""
+    data: dict[str, Any] = yaml.safe_load((version_dir / FILE_NAME).read_text(encoding="utf-8"))
+    return {**data, **overrides.release, "engine": {**(data.get("engine") or {}), **overrides.engine}}
+
+
+def rewrite_release(version_dir: Path, overrides: Overrides, *, by: str) -> None:
+    """Put ``overrides`` into a version's ``release.yaml``."""
+    text = yaml.safe_dump(overridden(version_dir, overrides), sort_keys=False, allow_unicode=True)
+    (version_dir / FILE_NAME).write_text(f"# Written by `{by}`.\n{text}", encoding="utf-8")
