@@ -76,9 +76,10 @@ def test_prompts_are_those_of_the_official_template(name: str, case: str) -> Non
     prompt, shown = encoded(name, case)
     text = golden(name)["cases"][case]["text"]
     assert shown.replace("\x00", "") == text.replace("\U0010fffe", "")
-    expected: When = "never" if "llama" in name or (case, name) == ("without thinking", "qwen3") else "maybe"
+    off = "llama" in name or (case == "without thinking" and name in ("qwen3", "qwen3_5"))
+    expected: When = "never" if off else "always" if name == "qwen3_5" else "maybe"
     assert prompt.reasoning == expected
-    assert not prompt.starts_in_reasoning
+    assert prompt.starts_in_reasoning == (expected == "always")
 
 
 @pytest.mark.parametrize("name", GOLDENS)
@@ -90,7 +91,7 @@ def test_control_tokens_of_the_caller_are_plain_text(name: str) -> None:
 
 
 def test_every_golden_says_where_it_is_from() -> None:
-    assert GOLDENS == ["llama3_1", "llama3_2", "qwen3", "qwen3_coder"]
+    assert GOLDENS == ["llama3_1", "llama3_2", "qwen3", "qwen3_5", "qwen3_coder"]
     assert all("sha256" in golden(name)["origin"] for name in GOLDENS)
 
 
