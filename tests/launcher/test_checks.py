@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from heptagram_backend.errors import LaunchError
+from heptagram_backend.server.arguments import parse_arguments
 from heptagram_backend.server.checks import check_ports
-from heptagram_backend.server.launch import free_address, free_ports, models_of
+from heptagram_backend.server.launch import free_address, free_ports, launch, models_of
+from heptagram_backend.server.prepare import prepare
+from heptagram_backend.server.progress import Progress
+from tests.launcher.echo import write_echo
 
 
 def test_a_busy_port_is_named_with_its_flag() -> None:
@@ -27,6 +32,28 @@ def test_free_ports_are_no_ephemeral_ones() -> None:
     assert max(ports) < ephemeral
     with pytest.raises(OSError, match="assign requested address"):
         free_ports(1, "192.0.2.1")
+
+
+def test_a_path_that_the_stub_cannot_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its interpreter has no locale: it died, and the server waited for it for ever."""
+    abroad = tmp_path / "Müller"
+    plain = write_echo(tmp_path / "plain")
+    with pytest.raises(LaunchError, match=r"the model repository .*Müller.*: .* ASCII paths only"):
+        launch(write_echo(abroad / "repository"), free_address())
+    with monkeypatch.context() as patch:
+        patch.setenv("HEPTAGRAM_CACHE", str(abroad))
+        with pytest.raises(LaunchError, match=r"the cache folder \(HEPTAGRAM_CACHE\) .*Müller"):
+            launch(plain, free_address())
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path, str(abroad)])
+        with pytest.raises(LaunchError, match=r"the import path has .*Müller"):
+            launch(plain, free_address())
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (abroad / name).write_text("{}")
+    release = f"served_model_name: echo\ncheckpoint: {abroad}\nformat: chatml_json\n"
+    (plain / "echo" / "1" / "release.yaml").write_text(release, encoding="utf-8")
+    with pytest.raises(LaunchError, match=r"the checkpoint .*Müller"):
+        prepare(parse_arguments(["--model-repository", str(plain)]), Progress())
 
 
 def test_free_ports_pass() -> None:

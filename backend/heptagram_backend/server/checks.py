@@ -64,6 +64,16 @@ def libpython_folder() -> Path | None:
     )
 
 
+def check_path(what: str, path: Path) -> None:
+    """Triton's Python stub can use ``path``: it has no locale, so names outside ASCII are none to it, and it dies.
+
+    Raises:
+        LaunchError: the path is not ASCII; ``what`` names it.
+    """
+    if not str(path).isascii():
+        raise LaunchError(f"{what} {path}: Triton's Python backend reads ASCII paths only; move it to another folder")
+
+
 def check_ports(host: str, ports: Mapping[str, int]) -> None:
     """Each port, given by the flag that sets it, is free and used once.
 

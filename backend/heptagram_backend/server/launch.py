@@ -6,13 +6,15 @@ import errno
 import os
 import random
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from heptagram_backend.cache import VARIABLE, cache_dir
 from heptagram_backend.errors import LaunchError
-from heptagram_backend.server.checks import check_install, check_ports
+from heptagram_backend.server.checks import check_install, check_path, check_ports
 from heptagram_backend.server.environment import server_environment
 from heptagram_backend.server.find import find_triton
 from heptagram_backend.server.leftovers import clear_leftovers
@@ -47,6 +49,7 @@ def launch(
         LaunchError: something is missing or does not fit; the message says what to do.
     """
     models_of(repository)
+    _check_paths(repository)
     install = find_triton()
     check_install(install)
     clear_leftovers(report)
@@ -69,6 +72,13 @@ def launch(
         log=new_log(),
         environment=environment,
     )
+
+
+def _check_paths(repository: Path) -> None:
+    check_path("the model repository", repository.absolute())
+    check_path(f"the cache folder ({VARIABLE})", cache_dir())
+    for folder in sys.path[1:]:  # the first is that of the program, which the stub does not run
+        check_path("the import path has", Path(folder))
 
 
 def models_of(repository: Path) -> list[str]:

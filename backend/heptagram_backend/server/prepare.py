@@ -9,6 +9,7 @@ from pathlib import Path
 from heptagram_backend.checkpoint import resolve
 from heptagram_backend.release import Release
 from heptagram_backend.server.arguments import ServeOptions
+from heptagram_backend.server.checks import check_path
 from heptagram_backend.server.gateway_options import missing_package
 from heptagram_backend.server.hints import FRONT_MODEL
 from heptagram_backend.server.launch import models_of
@@ -77,7 +78,9 @@ def _openai_port(options: ServeOptions, models: Sequence[str], progress: Progres
 
 def _resolve(checkpoint: str, progress: Progress) -> Path:
     progress.say(f"checking checkpoint {checkpoint}")
-    return resolve(checkpoint, report=progress.say_alone)
+    folder = resolve(checkpoint, report=progress.say_alone)
+    check_path("the checkpoint", folder)
+    return folder
 
 
 def _own_repository(options: ServeOptions, progress: Progress) -> Path:
