@@ -69,11 +69,15 @@ def _holding(process: psutil.Process) -> Holding:
 
 
 def _open_files(process: psutil.Process) -> Counter[str]:
-    """How many of each kind: ``socket``, ``pipe``, ``anon_inode`` with its kind, or the path of a file."""
+    """How many of each kind: ``socket``, ``pipe``, ``anon_inode`` with its kind, or the path of a file.
+
+    Other servers' starts take an old log out of its folder, which changes nothing of what is open.
+    """
     kinds: Counter[str] = Counter()
     for link in Path(f"/proc/{process.pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # it was closed meanwhile
-            kinds[re.sub(r"^(socket|pipe):.*", r"\1", str(link.readlink()))] += 1
+            what = str(link.readlink()).removesuffix(" (deleted)")
+            kinds[re.sub(r"^(socket|pipe):.*", r"\1", what)] += 1
     return kinds
 
 

@@ -1,6 +1,6 @@
 """The real engine with too small a cache, under sixteen clients of all kinds: nothing is lost, grows or changes.
 
-``HEPTAGRAM_SOAK_MINUTES`` says for how long (3; ``make soak`` takes 30).
+``HEPTAGRAM_SOAK_MINUTES`` says for how long (1; ``make soak`` takes 30), without the ends of the rounds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from tests.server.served import Served
 from tests.server.soaking import Growth, holdings, measured
 from tests.server_fixture import running_server
 
-_SECONDS = 60 * float(os.environ.get("HEPTAGRAM_SOAK_MINUTES", "3"))
-_ROUNDS = 10
-_WARM_UP = 3
+_SECONDS = 60 * float(os.environ.get("HEPTAGRAM_SOAK_MINUTES", "1"))
+_ROUNDS, _WARM_UP = (10, 3) if _SECONDS > 300 else (3, 1)
 # A leaked matcher or response of each request would be more. Allocators settle late: the short form shows the rest.
 _MOST_KIB_A_REQUEST, _SPARE_KIB = 1.0, 32768.0
 
@@ -38,9 +37,8 @@ def small() -> Iterator[Served]:
 
 def test_nothing_is_lost_grows_or_changes(small: Served, capsys: pytest.CaptureFixture[str]) -> None:
     played, requests, samples = Played(), [], []
-    began = time.monotonic()
     for number in range(_ROUNDS):
-        play_until(began + (number + 1) * _SECONDS / _ROUNDS, small.process.address, number, played)
+        play_until(time.monotonic() + _SECONDS / _ROUNDS, small.process.address, number, played)
         at_rest = small.settle(60)
         assert at_rest["blocks_held"] == 0
         requests.append(played.counts.total())
