@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from heptagram_client.async_client import AsyncClient, AsyncEventStream
+from heptagram_client.choices import fold_choices, split_choices
 from heptagram_client.client import Client, EventStream
 from heptagram_client.errors import (
     ConnectError,
@@ -38,4 +39,6 @@ __all__ = [
     "ServerError",
     "ToolCall",
     "fold",
+    "fold_choices",
+    "split_choices",
 ]

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
+from heptagram_client.choices import fold_choices
 from heptagram_client.endings import Endings
 from heptagram_client.errors import HeptagramClientError
 from heptagram_client.fold import ChatMessage, Folder
@@ -50,7 +51,7 @@ class AsyncClient:
         return stream
 
     async def complete(self, request: Mapping[str, object]) -> ChatMessage:
-        """Send a request, wait for its end, and fold its events. Cancelling the task cancels the request.
+        """Send a request for one answer, wait for its end, and fold its events. Cancelling the task cancels it.
 
         Raises:
             HeptagramClientError: see :mod:`heptagram_client.errors`.
@@ -60,6 +61,11 @@ class AsyncClient:
             async for event in events:
                 folder.feed(event)
         return folder.result()
+
+    async def complete_choices(self, request: Mapping[str, object]) -> tuple[ChatMessage, ...]:
+        """As :meth:`complete` for all ``n`` answers, in order; see :func:`heptagram_client.fold_choices`."""
+        async with self.stream({**request, "stream": True}) as events:
+            return fold_choices([event async for event in events])
 
     async def close(self) -> None:
         """Cancel what still runs and close the connection."""

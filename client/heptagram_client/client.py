@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
+from heptagram_client.choices import fold_choices
 from heptagram_client.errors import HeptagramClientError
 from heptagram_client.fold import ChatMessage, fold
 from heptagram_client.reader import FINAL_GRACE_S, EventReader, Options, request_body
@@ -54,13 +55,19 @@ class Client:
         return stream
 
     def complete(self, request: Mapping[str, object]) -> ChatMessage:
-        """Send a request, wait for its end, and fold its events; it streams inside, so that a cancel is seen.
+        """Send a request for one answer, wait for its end, and fold its events; it streams inside, so that a cancel is
+        seen.
 
         Raises:
             HeptagramClientError: see :mod:`heptagram_client.errors`.
         """
         with self.stream({**request, "stream": True}) as events:
             return fold(events)
+
+    def complete_choices(self, request: Mapping[str, object]) -> tuple[ChatMessage, ...]:
+        """As :meth:`complete` for all ``n`` answers, in order; see :func:`heptagram_client.fold_choices`."""
+        with self.stream({**request, "stream": True}) as events:
+            return fold_choices(events)
 
     def close(self) -> None:
         """Cancel what still runs and close the connection."""

@@ -92,7 +92,7 @@ class ChatMessage:
 
 
 def fold(events: Iterable[Event]) -> ChatMessage:
-    """Fold all events of a stream.
+    """Fold all events of a stream with one answer.
 
     Raises:
         GenerationError: the stream holds a ``failure``.
@@ -119,6 +119,8 @@ class Folder:
         """Take the next event; raises as :func:`fold` does."""
         if self._finish is not None:
             raise ProtocolError(f"a {type(event).__name__} event came after `finish`")
+        if event.choice:
+            raise ProtocolError("there are several answers; `complete_choices` and `fold_choices` read them all")
         if isinstance(event, TextDelta | ReasoningDelta | ArgumentsDelta):
             self._logprobs.extend(event.logprobs or ())
         match event:

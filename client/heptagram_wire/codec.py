@@ -17,6 +17,7 @@ from heptagram_wire.events import (
     ArgumentsDelta,
     CallEnd,
     CallStart,
+    ChoiceEnd,
     Event,
     Failure,
     Finish,
@@ -38,6 +39,7 @@ _TYPES: dict[str, type[Event]] = {
     "call_start": CallStart,
     "arguments_delta": ArgumentsDelta,
     "call_end": CallEnd,
+    "choice_end": ChoiceEnd,
     "finish": Finish,
     "failure": Failure,
 }

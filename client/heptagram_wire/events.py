@@ -2,6 +2,9 @@
 
 Every stream is ``start`` (``ping`` | delta | call)* (``finish`` | ``failure``). Exactly one :class:`Finish` or
 :class:`Failure` comes last, in the same send as Triton's FINAL flag. Events are frozen and valid once built.
+
+With ``n`` above 1 the answers come mixed, each event with its ``choice``, and each answer ends with a ``choice_end``;
+the one ``finish`` or ``failure`` behind them is of the request.
 """
 
 from __future__ import annotations
@@ -163,7 +166,19 @@ class CallEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceEnd:
+    """One of several answers is complete; nothing of this ``choice`` follows. Not sent where there is only one."""
+
+    reason: FinishReason
+    completion_tokens: int
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
+    """The request is over. Of several answers ``usage`` and ``stats`` are summed (the prompt counts once, ``seed`` is
+    choice 0's), and ``reason`` is choice 0's, unless one of them was cut by ``cancelled`` or ``deadline``."""
+
     reason: FinishReason
     usage: Usage = field(default_factory=Usage)
     stats: Stats = field(default_factory=Stats)
@@ -189,6 +204,16 @@ class UnknownEvent:
 
 
 Event = (
-    Start | Ping | ReasoningDelta | TextDelta | CallStart | ArgumentsDelta | CallEnd | Finish | Failure | UnknownEvent
+    Start
+    | Ping
+    | ReasoningDelta
+    | TextDelta
+    | CallStart
+    | ArgumentsDelta
+    | CallEnd
+    | ChoiceEnd
+    | Finish
+    | Failure
+    | UnknownEvent
 )
 Terminal = Finish | Failure

@@ -105,7 +105,7 @@ def test_null_counts_as_absent() -> None:
 
 def test_the_names_of_the_contract() -> None:
     deltas = {"reasoning_delta", "text_delta", "arguments_delta"}
-    assert {"start", "ping", "call_start", "call_end", "finish", "failure"} | deltas == EVENT_TYPES
+    assert {"start", "ping", "call_start", "call_end", "choice_end", "finish", "failure"} | deltas == EVENT_TYPES
 
 
 def test_a_ping_is_small() -> None:
