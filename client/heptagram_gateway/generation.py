@@ -14,7 +14,7 @@ from heptagram_client import AsyncClient, AsyncEventStream, ConnectError, Heptag
 from heptagram_gateway.errors import ApiError, draining, from_client, from_failure
 from heptagram_gateway.models import Target
 from heptagram_wire.errors import CANCELLED, DEADLINE
-from heptagram_wire.events import Event, Failure, Finish, Ping, Start, UnknownEvent
+from heptagram_wire.events import ChoiceEnd, Event, Failure, Finish, Ping, Start, UnknownEvent
 
 _PAUSES_S: Final = (0.1, 0.4)  # before another attempt, where nothing could be sent
 # Ends that no client has a finish reason for; they are told as errors.
@@ -27,7 +27,7 @@ _CUT: Final[Mapping[str, tuple[int, str]]] = {
 class Generation:
     """A running request: ``start``, then its events by ``async for`` up to and with the only :class:`Finish`.
 
-    The finish reason is ``stop``, ``length`` or ``tool_calls``.
+    Each finish reason is ``stop``, ``length`` or ``tool_calls``; one of several answers that is cut ends the whole.
     """
 
     def __init__(self, target: Target, start: Start, events: AsyncIterator[Event]) -> None:
@@ -40,7 +40,7 @@ class Generation:
             event = await _next(self._events)
             if isinstance(event, UnknownEvent):
                 continue
-            if isinstance(event, Finish) and (error := cut(event.reason)):
+            if isinstance(event, Finish | ChoiceEnd) and (error := cut(event.reason)):
                 raise error
             yield event
             if isinstance(event, Finish):

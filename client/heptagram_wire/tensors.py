@@ -50,13 +50,13 @@ COMPLETION_FLAGS: Final = (
 )
 COMPLETION_NUMBERS: Final = (MAX_TOKENS, TOP_K, SEED, TEMPERATURE, TOP_P)
 
-# Ensemble `completions`, outputs. Only `text_output` is in each response.
-TEXT_OUTPUT: Final = "text_output"  # STRING [1]
-FINISH_REASON: Final = "finish_reason"  # STRING [1]: "None" before the end
+# Ensemble `completions`, outputs; n is the request's, by default 1. Only `text_output` is in each response.
+TEXT_OUTPUT: Final = "text_output"  # STRING [n]
+FINISH_REASON: Final = "finish_reason"  # STRING [n]: "None" but in the response in which an answer ends
 NUM_INPUT_TOKENS: Final = "num_input_tokens"  # UINT32 [1]
-NUM_OUTPUT_TOKENS: Final = "num_output_tokens"  # UINT32 [1]: those of this response
-CUMULATIVE_LOGPROB: Final = "cumulative_logprob"  # FP32 [1]: of the answer up to this response
-LOGPROBS: Final = "logprobs"  # STRING [1]: a JSON list, one entry a token of this response, where `logprobs` was given
+NUM_OUTPUT_TOKENS: Final = "num_output_tokens"  # UINT32 [n]: those of this response
+CUMULATIVE_LOGPROB: Final = "cumulative_logprob"  # FP32 [n]: of the answer up to this response
+LOGPROBS: Final = "logprobs"  # STRING [n]: a JSON list, one entry a token of this response, where `logprobs` was given
 TOTAL_DRAFT_TOKENS: Final = "total_draft_tokens"  # UINT32 [1], with the last response
 TOTAL_ACCEPTED_DRAFT_TOKENS: Final = "total_accepted_draft_tokens"  # UINT32 [1], with the last response
 ACCEPTANCE_RATE: Final = "acceptance_rate"  # FP32 [1], with the last response

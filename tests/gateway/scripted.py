@@ -8,14 +8,27 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from heptagram_client.errors import HeptagramClientError, IdleTimeoutError
-from heptagram_client.transports.base import Response, TextResponse
+from heptagram_client.transports.base import Response, TextPiece, TextResponse
 from heptagram_client.transports.memory import response_of
 from heptagram_gateway.errors import ApiError
-from heptagram_wire.events import Event
+from heptagram_wire.events import Event, TokenLogprob
 
 Script = Callable[[dict[str, Any]], AsyncIterator[Sequence[Event]]]
 TextScript = Callable[[dict[str, Any]], AsyncIterator[TextResponse]]
 _T = TypeVar("_T")
+
+
+def told(
+    text: str = "",
+    reason: str | None = None,
+    prompt_tokens: int | None = None,
+    tokens: int = 0,
+    logprobs: tuple[TokenLogprob, ...] = (),
+    *,
+    final: bool = False,
+) -> TextResponse:
+    """One response of a completion with one answer."""
+    return TextResponse((TextPiece(text, reason, tokens, logprobs),), prompt_tokens, final)
 
 
 def play(*steps: Sequence[Event] | float | HeptagramClientError) -> Script:

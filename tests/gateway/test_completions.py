@@ -15,18 +15,18 @@ from heptagram_client.transports.base import TextResponse
 from heptagram_wire.errors import WireError
 from tests.client.samples import TEXT
 from tests.gateway.front import Running, data_of, running
-from tests.gateway.scripted import ScriptedServer, TextScript, play
+from tests.gateway.scripted import ScriptedServer, TextScript, play, told
 from tests.gateway.test_errors import error_of
 
-LAST = TextResponse("", "stop", 3, 1, final=True)
+LAST = told("", "stop", 3, 1, final=True)
 
 
 def answering(*steps: TextResponse | HeptagramClientError | float) -> TextScript:
     """Every prompt's answer repeats it in front, so that mixed-up ones show."""
 
     async def script(inputs: dict[str, Any]) -> AsyncIterator[TextResponse]:
-        yield TextResponse(prompt_tokens=3, completion_tokens=0)
-        yield TextResponse(f"<{inputs['text_input']}>", prompt_tokens=3, completion_tokens=2)
+        yield told(prompt_tokens=3)
+        yield told(f"<{inputs['text_input']}>", prompt_tokens=3, tokens=2)
         for step in steps:
             if isinstance(step, HeptagramClientError):
                 raise step
@@ -39,7 +39,7 @@ def answering(*steps: TextResponse | HeptagramClientError | float) -> TextScript
 
 
 def test_one_prompt(front: Running, server: ScriptedServer) -> None:
-    server.texts = answering(TextResponse(" world", None, 3, 1), LAST)
+    server.texts = answering(told(" world", None, 3, 1), LAST)
     answer = front.openai().completions.create(model="chat", prompt="Hi", max_tokens=5, stop=["x"], seed=2**63)
     assert answer.choices[0].text == "<Hi> world"
     assert answer.choices[0].finish_reason == "stop"
@@ -54,7 +54,7 @@ def test_one_prompt(front: Running, server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize("echo", [True, False])
 def test_several_prompts(front: Running, server: ScriptedServer, echo: bool) -> None:
-    server.texts = answering(TextResponse("!", "length", 3, 1, final=True))
+    server.texts = answering(told("!", "length", 3, 1, final=True))
     body = {"prompt": ["a", "b", "c"], "echo": echo}
     answer = front.post("/v1/completions", **body)
     Completion.model_validate(answer.json(), strict=True)
@@ -93,8 +93,8 @@ def test_refusals_are_statuses(front: Running, server: ScriptedServer) -> None:
     ("ending", "code"),
     [
         (ServerError("secret"), "bad_gateway"),
-        (TextResponse("", "deadline", final=True), "deadline"),
-        (TextResponse("", None, final=True), "bad_gateway"),
+        (told("", "deadline", final=True), "deadline"),
+        (told("", None, final=True), "bad_gateway"),
         (30.0, "timeout"),
         (ProtocolError("the server sent broken log probabilities"), "bad_gateway"),
     ],

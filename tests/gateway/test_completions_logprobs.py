@@ -14,7 +14,7 @@ from openai.types import Completion
 from tritonclient.grpc import InferResult, service_pb2
 
 from heptagram_client.errors import ProtocolError, reported_error
-from heptagram_client.transports.base import TextResponse
+from heptagram_client.transports.base import TextPiece, TextResponse
 from heptagram_client.transports.tensors import read_completion as read_response
 from heptagram_gateway.chat.envelope import Envelope
 from heptagram_gateway.completions.answer import TextEncoder, whole
@@ -25,7 +25,7 @@ from heptagram_wire.codec import encode_logprobs
 from heptagram_wire.errors import WireError
 from heptagram_wire.events import TokenLogprob, TopLogprob
 from tests.gateway.front import Running, data_of
-from tests.gateway.scripted import ScriptedServer
+from tests.gateway.scripted import ScriptedServer, told
 from tests.gateway.test_completions import answering
 from tests.gateway.test_errors import error_of
 
@@ -110,9 +110,7 @@ def test_null_when_not_asked_and_lists_when_asked() -> None:
 
 @pytest.mark.parametrize("wanted", [0, 2])
 def test_several_prompts(front: Running, server: ScriptedServer, wanted: int) -> None:
-    server.texts = answering(
-        TextResponse("Hi", None, 3, 1, (HI,)), TextResponse(" ", None, 3, 2, (HALF, REST)), TextResponse("", "stop")
-    )
+    server.texts = answering(told("Hi", None, 3, 1, (HI,)), told(" ", None, 3, 2, (HALF, REST)), told("", "stop"))
     with front.openai() as client:
         asked: Any = {"model": "chat", "prompt": ["a", "b"], "logprobs": wanted}
         answer = client.completions.create(**asked)
@@ -122,8 +120,8 @@ def test_several_prompts(front: Running, server: ScriptedServer, wanted: int) ->
         assert choice.logprobs is not None
         assert choice.logprobs.text_offset == [0, 2, 3]
     for place in (0, 1):
-        told = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].index == place]
-        assert [logprobs and logprobs.text_offset for logprobs in told] == [None, [0], [2, 3], None]
+        listed = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].index == place]
+        assert [logprobs and logprobs.text_offset for logprobs in listed] == [None, [0], [2, 3], None]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -135,30 +133,36 @@ def test_the_prompt_has_none(front: Running, server: ScriptedServer, stream: boo
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_one_answer_a_prompt(front: Running, server: ScriptedServer, stream: bool) -> None:
+def test_what_the_backend_refuses_is_a_status(front: Running, server: ScriptedServer, stream: bool) -> None:
     async def refusing(inputs: dict[str, Any]) -> AsyncIterator[TextResponse]:
-        assert '"n": 2' in inputs["sampling_parameters"]
-        raise reported_error(WireError("unsupported", "one answer a request is supported", "n"))
-        yield TextResponse()
+        assert '"n": 200' in inputs["sampling_parameters"]
+        raise reported_error(WireError("too_many_choices", "200 answers; send several requests", "n"))
+        yield told()
 
     server.texts = refusing
-    for field in ("n", "best_of"):
-        body: dict[str, Any] = {field: 2, "prompt": "a", "stream": stream}
-        answer = front.post("/v1/completions", **body)
+    for field, code in (("n", "too_many_choices"), ("best_of", "unsupported")):
+        answer = front.post("/v1/completions", prompt="a", stream=stream, **{field: 200})
         assert answer.status_code == 400
-        assert (error_of(answer)["param"], error_of(answer)["code"]) == (field, "unsupported")
+        assert (error_of(answer)["param"], error_of(answer)["code"]) == (field, code)
 
 
-def response(logprobs: str) -> InferResult:
-    """One of Triton's, with that text as output ``logprobs``."""
+def response(logprobs: Sequence[str], texts: Sequence[str]) -> InferResult:
+    """One of Triton's with these outputs."""
     message = service_pb2.ModelInferResponse()
-    message.outputs.add(name=names.LOGPROBS, datatype="BYTES", shape=[1])
-    raw = logprobs.encode()
-    message.raw_output_contents.append(np.uint32(len(raw)).tobytes() + raw)
+    for name, values in ((names.LOGPROBS, logprobs), (names.TEXT_OUTPUT, texts)):
+        message.outputs.add(name=name, datatype="BYTES", shape=[len(values)])
+        raw = [value.encode() for value in values]
+        message.raw_output_contents.append(b"".join(np.uint32(len(value)).tobytes() + value for value in raw))
     return InferResult(message)
 
 
-def test_from_the_tensor() -> None:
-    assert read_response(response(encode_logprobs([HI, HALF]))).logprobs == (HI, HALF)
+def test_from_the_tensors() -> None:
+    one, other = encode_logprobs([HI, HALF]), encode_logprobs([])
+    assert read_response(response([one], ["Hi"])) == TextResponse((TextPiece("Hi", logprobs=(HI, HALF)),))
+    several = read_response(response([other, one], ["", "Hi"]))
+    assert several.pieces == (TextPiece(), TextPiece("Hi", logprobs=(HI, HALF)))
+    assert read_response(response([], [])).pieces == ()
     with pytest.raises(ProtocolError, match="log probabilities"):
-        read_response(response('[{"token": "a"}]'))
+        read_response(response(['[{"token": "a"}]'], ["a"]))
+    with pytest.raises(ProtocolError, match="numbers of answers"):
+        read_response(response([one, one], ["Hi"]))

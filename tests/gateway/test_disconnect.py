@@ -18,7 +18,7 @@ from heptagram_client.transports.base import TextResponse
 from heptagram_wire.events import Event, Ping, TextDelta
 from tests.client.samples import START, TEXT
 from tests.gateway.front import HELLO, Running, running
-from tests.gateway.scripted import ScriptedServer, endless, play
+from tests.gateway.scripted import ScriptedServer, endless, play, told
 
 
 def send(front: Running, path: str = "/v1/chat/completions", **body: Any) -> socket.socket:
@@ -69,7 +69,7 @@ def test_leaving_in_the_middle_of_the_body(front: Running, server: ScriptedServe
 def test_leaving_a_completion_cancels(front: Running, server: ScriptedServer) -> None:
     async def slowly(inputs: dict[str, Any]) -> AsyncIterator[TextResponse]:
         while True:
-            yield TextResponse("a")
+            yield told("a")
             await asyncio.sleep(0.01)
 
     server.texts = slowly
@@ -89,7 +89,7 @@ def test_an_ordinary_end_is_no_cancel(front: Running, server: ScriptedServer, pa
     """
 
     async def texts(inputs: dict[str, Any]) -> AsyncIterator[TextResponse]:
-        yield TextResponse("Hello", "stop")
+        yield told("Hello", "stop")
         await asyncio.sleep(0.1)
         yield TextResponse(final=True)
 

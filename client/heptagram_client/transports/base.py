@@ -22,17 +22,27 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class TextResponse:
-    """One response of a completion; the token counts are of this response and ``None`` where it has none.
+class TextPiece:
+    """What one response tells of one answer: more of its text, and with the last of it why it ended.
 
     ``logprobs``: one entry a token of this response, none where they were not asked for.
     """
 
     text: str = ""
     finish_reason: str | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    completion_tokens: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextResponse:
+    """One response of a completion: a piece of each of its ``n`` answers, or none where it only says that it is over.
+
+    ``prompt_tokens`` is ``None`` where it has none.
+    """
+
+    pieces: tuple[TextPiece, ...] = ()
+    prompt_tokens: int | None = None
     final: bool = False
 
 

@@ -10,7 +10,7 @@ from tritonclient.grpc import InferInput, InferResult
 from tritonclient.utils import InferenceServerException
 
 from heptagram_client.errors import ConnectError, HeptagramClientError, ProtocolError, ServerError, error_from_text
-from heptagram_client.transports.base import Response, TextResponse
+from heptagram_client.transports.base import Response, TextPiece, TextResponse
 from heptagram_wire import tensors
 from heptagram_wire.codec import decode_logprobs
 from heptagram_wire.events import TokenLogprob
@@ -46,34 +46,33 @@ def read_completion(result: InferResult) -> TextResponse:
     """The outputs of one response of the ensemble ``completions``.
 
     Raises:
-        ProtocolError: its log probabilities cannot be read.
+        ProtocolError: its log probabilities cannot be read, or its outputs tell of different numbers of answers.
     """
-    reason = _text(result, tensors.FINISH_REASON)
-    return TextResponse(
-        text=_text(result, tensors.TEXT_OUTPUT) or "",
-        finish_reason=None if reason in (None, "None") else reason,
-        prompt_tokens=_count(result, tensors.NUM_INPUT_TOKENS),
-        completion_tokens=_count(result, tensors.NUM_OUTPUT_TOKENS),
-        logprobs=_logprobs(_text(result, tensors.LOGPROBS)),
-        final=_is_final(result),
-    )
-
-
-def _logprobs(text: str | None) -> tuple[TokenLogprob, ...]:
+    texts = [text.decode() for text in _values(result, tensors.TEXT_OUTPUT)]
+    reasons = [None if reason == b"None" else reason.decode() for reason in _values(result, tensors.FINISH_REASON)]
+    counts = [int(count) for count in _values(result, tensors.NUM_OUTPUT_TOKENS)]
+    logprobs = [_logprobs(text) for text in _values(result, tensors.LOGPROBS)]
+    absent = len(texts)
+    rows = zip(texts, reasons or [None] * absent, counts or [0] * absent, logprobs or [()] * absent, strict=True)
     try:
-        return decode_logprobs(text) if text else ()
+        pieces = tuple(TextPiece(*row) for row in rows)
+    except ValueError as error:
+        raise ProtocolError("the server sent outputs of different numbers of answers") from error
+    prompt_tokens = [int(count) for count in _values(result, tensors.NUM_INPUT_TOKENS)]
+    return TextResponse(pieces, prompt_tokens[0] if prompt_tokens else None, _is_final(result))
+
+
+def _logprobs(text: bytes) -> tuple[TokenLogprob, ...]:
+    try:
+        return decode_logprobs(text.decode())
     except ValueError as error:
         raise ProtocolError(f"the server sent broken log probabilities: {error}") from error
 
 
-def _text(result: InferResult, name: str) -> str | None:
+def _values(result: InferResult, name: str) -> list[Any]:
+    """An output that may be absent, flat."""
     array = result.as_numpy(name)
-    return None if array is None or not array.size else str(array.reshape(-1)[0].decode())
-
-
-def _count(result: InferResult, name: str) -> int | None:
-    array = result.as_numpy(name)
-    return None if array is None or not array.size else int(array.reshape(-1)[0])
+    return [] if array is None else list(array.reshape(-1))
 
 
 def _is_final(result: InferResult) -> bool:

@@ -2,7 +2,7 @@
 
 The role comes once, with the first piece of whatever kind; a call's id, type and name once, with empty arguments; each
 chunk holds one piece of one kind, so no index stands in it twice. What is told of tokens that have no text yet comes
-with the next chunk, the last one at the latest.
+with the next chunk, the last one at the latest. Of several answers each has all this for itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from heptagram_gateway.answer import sse
 from heptagram_gateway.chat.envelope import Envelope, usage_of
 from heptagram_gateway.chat.logprobs import Delta, TokenNotes
 from heptagram_gateway.errors import ApiError, openai_error
-from heptagram_wire.events import ArgumentsDelta, CallStart, Event, Finish, ReasoningDelta, TextDelta
+from heptagram_wire.events import ArgumentsDelta, CallStart, ChoiceEnd, Event, Finish, ReasoningDelta, TextDelta
 
 _DONE: Final = sse("[DONE]")
 
@@ -26,6 +26,7 @@ class ChunkEncoder:
         self._frame = envelope.frame("chat.completion.chunk") | ({"usage": None} if usage else {})
         self._usage = usage
         self._begun: set[int] = set()
+        self._several = False
         self._untold: dict[int, TokenNotes] = {}
 
     def begin(self) -> Iterable[bytes]:
@@ -41,8 +42,14 @@ class ChunkEncoder:
                 function = {"name": event.name, "arguments": ""}
                 call = {"index": event.index, "id": event.id, "type": "function", "function": function}
                 yield self._piece(event.choice, {"tool_calls": [call]})
+            case ChoiceEnd():
+                self._several = True
+                yield self._end(event)
             case Finish():
-                yield from self._finish(event)
+                if not self._several:
+                    yield self._end(event)
+                if self._usage:
+                    yield sse({**self._frame, "choices": [], **usage_of(event)})
 
     def fail(self, error: ApiError) -> Iterable[bytes]:
         yield sse(openai_error(error))
@@ -50,11 +57,9 @@ class ChunkEncoder:
     def end(self) -> Iterable[bytes]:
         yield _DONE
 
-    def _finish(self, event: Finish) -> Iterable[bytes]:
+    def _end(self, event: ChoiceEnd | Finish) -> bytes:
         delta = {} if event.choice in self._begun else {"role": "assistant", "content": ""}
-        yield self._chunk(event.choice, delta, event.reason)
-        if self._usage:
-            yield sse({**self._frame, "choices": [], **usage_of(event)})
+        return self._chunk(event.choice, delta, event.reason)
 
     def _piece(self, choice: int, delta: dict[str, Any]) -> bytes:
         if choice not in self._begun:

@@ -11,7 +11,8 @@ known, 400                     What would change the answer and is not there: th
 
 Defaults are the backend's and differ from OpenAI's in one place: without ``temperature`` an answer is greedy (0; OpenAI
 has 1). ``top_p`` is 1 as there. A sampled answer can be had again with the ``seed`` that was sent; one that the engine
-made up is not told, and ``system_fingerprint`` names the model and version that answered.
+made up is not told. Choice ``i`` of ``n`` is what ``seed + i`` gives alone. ``system_fingerprint`` names the model and
+version that answered.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _FORMAT: Final = "write `response_format`"
 _EFFORT: Final = "write `reasoning_effort` or `chat_template_kwargs`"
 
 SAMPLING_EXTRAS: Final[Mapping[str, Check]] = {
-    "best_of": only(1, advice="one answer a request; send several requests"),
+    "best_of": only(1, advice="`n` answers are all given; leave it out"),
     "use_beam_search": only(False),
     "length_penalty": only(1, 1.0),
     "min_tokens": only(0, advice="use `ignore_eos`, or leave it out"),

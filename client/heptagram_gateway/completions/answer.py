@@ -40,11 +40,15 @@ class Counts:
 
 
 class TextEncoder:
-    """One stream's. ``echo`` are the prompts where the answer begins with them; ``usage`` as for chats."""
+    """One stream's, of ``n`` answers to each prompt, numbered prompt by prompt.
 
-    def __init__(self, envelope: Envelope, echo: Sequence[str], *, usage: bool) -> None:
+    ``echo`` are the prompts where the answers begin with them; ``usage`` as for chats.
+    """
+
+    def __init__(self, envelope: Envelope, echo: Sequence[str], *, n: int = 1, usage: bool) -> None:
         self._frame = envelope.frame(KIND) | ({"usage": None} if usage else {})
-        self._echo = echo
+        self._n = n
+        self._echo = _each(echo, n)
         self._counts = Counts()
         self._usage = usage
         self._logprobs: dict[int, LogprobsWriter] = {}
@@ -53,7 +57,8 @@ class TextEncoder:
         return [self._chunk(place, prompt, None) for place, prompt in enumerate(self._echo) if prompt]
 
     def feed(self, event: Placed, /) -> Iterable[bytes]:
-        place, piece = event
+        prompt, piece = event
+        place = prompt * self._n + piece.choice
         self._counts.see(event)
         if piece.text or piece.logprobs or piece.reason is not None:
             yield self._chunk(place, piece.text, piece.reason, self._write(place, piece))
@@ -82,7 +87,7 @@ def choice(place: int, text: str, reason: str | None, logprobs: dict[str, Any] |
 
 @dataclass(slots=True)
 class _Answer:
-    """What one prompt's pieces add up to."""
+    """What one answer's pieces add up to."""
 
     texts: list[str]
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -91,18 +96,24 @@ class _Answer:
     def add(self, piece: Piece) -> None:
         self.texts.append(piece.text)
         self.logprobs += piece.logprobs
-        self.reason = piece.reason
+        self.reason = piece.reason or self.reason
 
 
 def whole(
-    envelope: Envelope, echo: Sequence[str], prompts: int, pieces: Sequence[Placed], *, logprobs: bool = False
+    envelope: Envelope,
+    echo: Sequence[str],
+    prompts: int,
+    pieces: Sequence[Placed],
+    *,
+    n: int = 1,
+    logprobs: bool = False,
 ) -> dict[str, Any]:
-    """The body of an answer to so many prompts; ``logprobs``: they were asked for."""
+    """The body of ``n`` answers to each of so many prompts; ``logprobs``: they were asked for."""
     counts = Counts()
-    answers = [_Answer([echo[place]] if echo else []) for place in range(prompts)]
-    for place, piece in pieces:
-        counts.see((place, piece))
-        answers[place].add(piece)
+    answers = [_Answer([text]) for text in _each(echo or [""] * prompts, n)]
+    for prompt, piece in pieces:
+        counts.see((prompt, piece))
+        answers[prompt * n + piece.choice].add(piece)
     choices = [
         choice(
             place, "".join(answer.texts), answer.reason, LogprobsWriter().write(answer.logprobs) if logprobs else None
@@ -110,3 +121,8 @@ def whole(
         for place, answer in enumerate(answers)
     ]
     return envelope.frame(KIND) | {"choices": choices, "usage": counts.usage}
+
+
+def _each(texts: Sequence[str], n: int) -> list[str]:
+    """Each text ``n`` times in a row."""
+    return [text for text in texts for _ in range(n)]

@@ -43,14 +43,15 @@ class Completions:
             streams = [
                 await stack.enter_async_context(self._services.texts.run(inputs, target)) for inputs in asked.inputs
             ]
-            pieces = _seen(streams, record)
+            n = streams[0].n
+            pieces = _seen([stream.pieces for stream in streams], record)
             if asked.stream:
-                encoder = TextEncoder(envelope, echo, usage=asked.usage)
+                encoder = TextEncoder(envelope, echo, n=n, usage=asked.usage)
                 keep_alive = self._services.config.keep_alive
                 await send_stream(send, pieces, encoder, keep_alive=keep_alive, record=record)
             else:
                 found = [placed async for placed in pieces]
-                answer = whole(envelope, echo, len(asked.prompts), found, logprobs=asked.logprobs)
+                answer = whole(envelope, echo, len(asked.prompts), found, n=n, logprobs=asked.logprobs)
         await (send_end(send) if asked.stream else send_json(send, 200, answer))
 
 

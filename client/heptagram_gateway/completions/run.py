@@ -22,13 +22,22 @@ _FINAL_GRACE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of one response. ``reason`` comes with the last one: ``stop`` or ``length``."""
+    """Text of one response for answer number ``choice``. ``reason`` comes with its last one: ``stop`` or ``length``."""
 
     text: str
     reason: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a prompt's running request gives: ``n`` answers, their pieces mixed."""
+
+    n: int
+    pieces: AsyncIterator[Piece]
 
 
 class TextEngine:
@@ -41,7 +50,7 @@ class TextEngine:
         self._endings = Endings()
 
     @asynccontextmanager
-    async def run(self, inputs: Mapping[str, Any], target: Target) -> AsyncIterator[AsyncIterator[Piece]]:
+    async def run(self, inputs: Mapping[str, Any], target: Target) -> AsyncIterator[Answers]:
         """Send one prompt and wait for its first response. Leaving the block cancels what still runs.
 
         Raises:
@@ -52,7 +61,7 @@ class TextEngine:
         reader = _Reader(reply, self._idle_timeout)
         try:
             first = await reader.receive()
-            yield reader.pieces(first)
+            yield Answers(len(first.pieces), reader.pieces(first))
         finally:
             self._running.discard(reply)
             await self._endings.run(reader.end())
@@ -76,7 +85,8 @@ class _Reader:
     def __init__(self, reply: AsyncTextReply, idle_timeout: float) -> None:
         self._reply = reply
         self._idle_timeout = idle_timeout
-        self._finished = False  # the last text was read
+        self._finished = False  # the last text of each answer was read
+        self._reasons: dict[int, str] = {}
         self._ended = False  # the server sends no more
 
     async def receive(self) -> TextResponse:
@@ -87,20 +97,24 @@ class _Reader:
             raise from_client(error) from error
         if response is None:  # the reply was closed: Triton ends no stream without FINAL
             raise draining()
-        if response.final and response.finish_reason is None:
-            raise from_client(ProtocolError("the stream ended without a finish reason"))
-        self._finished = response.finish_reason is not None
+        self._reasons |= {
+            choice: piece.finish_reason for choice, piece in enumerate(response.pieces) if piece.finish_reason
+        }
+        self._finished = 0 < len(response.pieces) <= len(self._reasons)
         self._ended = response.final
+        if self._ended and not self._finished:
+            raise from_client(ProtocolError("the stream ended without a finish reason"))
         return response
 
     async def pieces(self, response: TextResponse) -> AsyncIterator[Piece]:
         while True:
-            reason = response.finish_reason
-            if reason is not None and (error := cut(reason)):
-                raise error
-            counts = response.prompt_tokens or 0, response.completion_tokens or 0
-            yield Piece(response.text, reason, *counts, response.logprobs)
-            if reason is not None:
+            for choice, piece in enumerate(response.pieces):
+                reason = piece.finish_reason
+                if reason is not None and (error := cut(reason)):
+                    raise error
+                counts = response.prompt_tokens or 0, piece.completion_tokens
+                yield Piece(piece.text, reason, *counts, piece.logprobs, choice)
+            if self._finished:
                 return
             response = await self.receive()
 
