@@ -13,11 +13,15 @@ from heptagram_wire import errors as codes
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """``vocabulary`` is the tokenizer's hash, which a plan must have been encoded with."""
+    """``vocabulary`` is the tokenizer's hash, which a plan must have been encoded with.
+
+    ``capacity`` is how many answers may run and wait.
+    """
 
     target: Target
     scheduler: Scheduler
     vocabulary: str
+    capacity: int
 
     def check(self, request: GenerationRequest) -> None:
         """
@@ -36,6 +40,8 @@ class Admission:
         width = self.target.vocab_size
         if not request.prompt_ids or not all(0 <= token < width for token in request.prompt_ids):
             raise RequestError(f"needs one or more token ids from 0 to {width - 1}", param="prompt_ids")
+        if not 1 <= request.n <= self.capacity:
+            raise RequestError(f"must be from 1 to {self.capacity}, which is what runs and waits here", param="n")
         total = len(request.prompt_ids) + request.max_tokens
         if request.max_tokens < 1 or total > self.target.max_model_len:
             raise RequestError(

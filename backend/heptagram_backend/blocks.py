@@ -15,13 +15,14 @@ _EVICTED_AT_ONCE = 8
 _HELD, _FREE = b"\0", b"\1"
 
 
-def extend_keys(keys: list[bytes], tokens: Sequence[int], *, block_size: int, count: int) -> None:
+def extend_keys(keys: list[bytes], tokens: Sequence[int], *, block_size: int, count: int, salt: bytes = b"") -> None:
     """Append to ``keys`` until it names the first ``count`` blocks of ``tokens``, each with all that stands before it.
 
-    A digest, because a block that is found is read unseen: two contents must never share a key.
+    A digest, because a block that is found is read unseen: two contents must never share a key. Equal contents share
+    one if their ``salt`` is the same.
     """
     for place in range(len(keys), count):
-        digest = hashlib.blake2b(keys[-1] if keys else b"", digest_size=16)
+        digest = hashlib.blake2b(keys[-1] if keys else salt, digest_size=16)
         digest.update(array("q", tokens[place * block_size : (place + 1) * block_size]).tobytes())
         keys.append(digest.digest())
 

@@ -101,6 +101,7 @@ class ChatRequest:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    n: int = 1
     logprobs: int | None = None
     stream: bool = True
     return_token_ids: bool = False

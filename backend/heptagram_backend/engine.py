@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from heptagram_backend.admission import Admission
+from heptagram_backend.choices import make_choices
 from heptagram_backend.compile import GrammarCompiler
+from heptagram_backend.ends import CountedSink
 from heptagram_backend.engine_api import EngineSnapshot, Sink
 from heptagram_backend.errors import OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import GenerationRequest
@@ -84,14 +86,15 @@ class K7Engine:
         self._life = Life.OPEN
         self._drained_by = math.inf
         self._inbox: deque[Sequence] = deque()
-        self._live: dict[str, Sequence] = {}
+        self._live: set[Sequence] = set()
         self._stats = EngineStats()
-        self._admission = Admission(target, scheduler, limits.vocabulary)
+        self._capacity = scheduler.slots.total + limits.max_queue_size
+        self._admission = Admission(target, scheduler, limits.vocabulary, self._capacity)
         self._loop = Loop(
             step=step,
             scheduler=scheduler,
             grammars=grammars,
-            teller=Teller(limits.version, self._stats),
+            teller=Teller(limits.version),
             outbox=Outbox(pipelined=pipelined),
             stats=self._stats,
             max_deadline_ms=limits.max_deadline_ms,
@@ -105,27 +108,27 @@ class K7Engine:
     def submit(self, request: GenerationRequest, sink: Sink) -> str:
         self._admission.check(request)
         try:
-            sequence = self._make_sequence(secrets.token_hex(16), request, sink)
+            counted = CountedSink(sink, self._stats)
+            sequences = make_choices(self._make_sequence, secrets.token_hex(16), request, counted)
         except ReleaseError as error:  # a plan that no preprocess wrote names a format or drafts that are not there
             raise RequestError(str(error), code=codes.INVALID_REQUEST, param="plan") from error
         with self._lock:
             if self._life is not Life.OPEN:
                 raise OverloadedError("this version is shutting down; send the request again", code=codes.DRAINING)
-            if len(self._live) >= self._scheduler.slots.total + self._limits.max_queue_size:
+            if len(self._live) + len(sequences) > self._capacity:
                 raise OverloadedError(self._full())
-            self._live[sequence.id] = sequence
-            self._inbox.append(sequence)
+            self._live.update(sequences)
+            self._inbox.extend(sequences)
         self._wake.set()
-        return sequence.id
+        return sequences[0].id
 
     def cancel(self, id: str) -> bool:
         with self._lock:
-            sequence = self._live.get(id)
-        if sequence is None:
-            return False
-        sequence.cancelled = True
+            found = [sequence for sequence in self._live if sequence.id == id]
+        for sequence in found:
+            sequence.cancelled = True
         self._wake.set()
-        return True
+        return bool(found)
 
     def snapshot(self) -> EngineSnapshot:
         return take_snapshot(self._stats, self._scheduler, self._grammars, arriving=len(self._inbox))
@@ -146,9 +149,9 @@ class K7Engine:
             f"slots and max_queue_size {self._limits.max_queue_size} hold; try again later"
         )
 
-    def _forgotten(self, id: str) -> None:
+    def _forgotten(self, sequence: Sequence) -> None:
         with self._lock:
-            del self._live[id]
+            self._live.remove(sequence)
 
     # --- the engine thread ---
 

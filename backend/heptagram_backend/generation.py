@@ -109,7 +109,8 @@ class SamplingParams:
 class GenerationRequest:
     """A request that the engine can run. ``max_tokens`` already fits the context.
 
-    ``logprobs``: deltas tell each token's log probability, and those of that many likeliest tokens.
+    ``logprobs``: deltas tell each token's log probability, and those of that many likeliest tokens. ``n`` answers are
+    given; ``max_tokens``, ``stop`` and all else hold for each of them.
     """
 
     prompt_ids: tuple[int, ...]
@@ -122,6 +123,7 @@ class GenerationRequest:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    n: int = 1
     logprobs: int | None = None
     deadline_ms: int | None = None
     num_speculative_tokens: int = 7

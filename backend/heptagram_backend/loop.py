@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 
 class Loop:
-    """Everything of the engine behind its inbox. ``forgotten`` is told the id of each request that holds nothing any
-    more; the last of it is told after that. ``max_deadline_ms`` bounds every request.
+    """Everything of the engine behind its inbox. ``forgotten`` is told each sequence that holds nothing any more; the
+    last of it is told after that. ``max_deadline_ms`` bounds every request.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Loop:
         outbox: Outbox,
         stats: EngineStats,
         max_deadline_ms: int,
-        forgotten: Callable[[str], None],
+        forgotten: Callable[[Sequence], None],
     ) -> None:
         self._step = step
         self._scheduler = scheduler
@@ -52,9 +52,9 @@ class Loop:
         self._forgotten = forgotten
 
     def add(self, sequence: Sequence) -> None:
-        """Take in a new request."""
+        """Take in a new sequence; a request's prompt counts once."""
         self._scheduler.add(sequence)
-        self._stats.prompt_tokens += sequence.prompt_tokens
+        self._stats.prompt_tokens += 0 if sequence.leader else sequence.prompt_tokens
         if sequence.request.constraint is not None:
             sequence.pending_grammar = self._grammars.start(sequence.request.constraint)
 
@@ -207,7 +207,7 @@ class Loop:
 
     def _forget(self, sequence: Sequence, *, sound: bool = True) -> None:
         self._scheduler.remove(sequence, sound=sound)
-        self._forgotten(sequence.id)
+        self._forgotten(sequence)
         self._stats.generated_tokens += sequence.stats.generated
         self._stats.draft_tokens += sequence.stats.drafted
         self._stats.masked_rows += sequence.stats.masked_rows

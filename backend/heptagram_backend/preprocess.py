@@ -160,6 +160,7 @@ class Preprocessor:
             "stop_token_ids": request.stop_token_ids,
             "ignore_eos": request.ignore_eos,
             "sampling": request.sampling,
+            "n": request.n,
             "deadline_ms": request.deadline_ms,
             "num_speculative_tokens": engine.num_speculative_tokens if drafts is None else drafts,
             "drafts": request.drafts or engine.drafts,

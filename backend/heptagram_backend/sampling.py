@@ -49,12 +49,17 @@ RANGES: Final[Mapping[str, Range]] = {
 }
 
 
+def make_seed() -> int:
+    """One that nobody chose."""
+    return secrets.randbits(_SEED_BITS)
+
+
 class SequenceSampling:
     """One sequence's parameters, its seed, and how often each token has been seen."""
 
     def __init__(self, request: GenerationRequest) -> None:
         self.params: SamplingParams = request.sampling
-        self.seed: int = secrets.randbits(_SEED_BITS) if self.params.seed is None else self.params.seed
+        self.seed: int = make_seed() if self.params.seed is None else self.params.seed
         self._prompt = len(request.prompt_ids)
         self._read = 0
         self._counts: dict[int, int] = {}

@@ -83,7 +83,8 @@ class Turn:
 class Scheduler:
     """A sequence is waiting, running or done; never in two places.
 
-    ``caching`` shares the blocks of equal prefixes; with ``decoded`` also blocks that steps wrote, not prompts.
+    ``caching`` shares the blocks of equal prefixes; with ``decoded`` also blocks that steps wrote, not prompts. The
+    answers to one request share theirs in any case: the first writes the prompt, the others wait until it is written.
     ``tables`` is told the blocks of a slot whenever they change.
     """
 
@@ -225,7 +226,7 @@ class Scheduler:
 
     def _publish(self, sequence: Sequence) -> None:
         """Offer complete blocks to others; rows of rejected drafts are never among them."""
-        if not self._caching:
+        if not self._shares(sequence):
             return
         rows = sequence.cached if self._decoded else sequence.prefilled
         complete = rows // self.pool.block_size
@@ -234,7 +235,12 @@ class Scheduler:
             self.pool.publish(block, key)
 
     def _name(self, sequence: Sequence, blocks: int) -> None:
-        extend_keys(sequence.block_keys, sequence.tokens, block_size=self.pool.block_size, count=blocks)
+        salt = b"" if self._caching else sequence.id.encode()
+        size = self.pool.block_size
+        extend_keys(sequence.block_keys, sequence.tokens, block_size=size, count=blocks, salt=salt)
+
+    def _shares(self, sequence: Sequence) -> bool:
+        return self._caching or sequence.request.n > 1
 
     # --- admission ---
 
@@ -243,6 +249,8 @@ class Scheduler:
         admitted: list[Sequence] = []
         overtaken: list[Sequence] = []
         for sequence in [*self._waiting]:
+            if sequence.leader is not None and sequence.leader.state in (State.QUEUED, State.PREFILLING):
+                continue
             if not self.slots.can_allocate() or any(one.overtaken >= PATIENCE for one in overtaken):
                 break
             shared = self._shared(sequence)
@@ -263,7 +271,7 @@ class Scheduler:
 
     def _shared(self, sequence: Sequence) -> list[int]:
         """Blocks of others that hold the beginning of ``sequence``; the last token is never among them."""
-        if not self._caching:
+        if not self._shares(sequence):
             return []
         complete = (len(sequence.tokens) - 1) // self.pool.block_size
         self._name(sequence, complete)
@@ -276,7 +284,7 @@ class Scheduler:
         sequence.slot = self.slots.allocate()
         self._tables(sequence.slot, sequence.blocks)
         sequence.cached = sequence.prefilled = len(shared) * self.pool.block_size
-        if not sequence.stats.preemptions:  # what it finds of its own is no other prompt's, and is counted once
+        if not sequence.stats.preemptions and sequence.leader is None:  # what is of its own is no other prompt's
             self.prefix_hit_tokens += sequence.cached
         self._waiting.remove(sequence)
         insort(self._running, sequence, key=_rank)

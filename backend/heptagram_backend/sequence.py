@@ -72,6 +72,7 @@ class Sequence:
     grammar: Grammar | None = None
     pending_grammar: Future[Grammar] | None = None
     triggered: bool = False  # the grammar came from the trigger and covers one call
+    leader: Sequence | None = None  # of the same request: it writes the prompt first
     started: bool = False  # `start` was sent
     cancelled: bool = False
     unread: list[tuple[int, ScoredToken | None]] = field(default_factory=list)  # committed, not yet read as text

@@ -1,4 +1,4 @@
-"""What a client is told: text is read and parsed, events are made and sent, ends are counted. No torch.
+"""What a client is told: text is read and parsed, events are made and sent. No torch.
 
 A fault of a parser or a sink stays with its request: on the way it becomes the sequence's ``fault``, which the engine
 ends it with; at the end it is the end.
@@ -11,8 +11,6 @@ import time
 
 from heptagram_backend.errors import HeptagramError, contain
 from heptagram_backend.sequence import Sequence
-from heptagram_backend.stats import EngineStats
-from heptagram_backend.validate import InvalidOutputError
 from heptagram_wire.events import Event, Failure, Finish, FinishReason, Ping, Start
 
 PING_SECONDS = 0.5
@@ -26,9 +24,8 @@ class Teller:
     The last of each request is told by :meth:`finish` or :meth:`fail`, once its slot and its matcher are free.
     """
 
-    def __init__(self, version: str, stats: EngineStats) -> None:
+    def __init__(self, version: str) -> None:
         self._version = version
-        self._stats = stats
 
     def start(self, sequence: Sequence) -> None:
         self._on_the_way(sequence, [self._start(sequence)])
@@ -57,8 +54,6 @@ class Teller:
         except Exception as error:  # a parser's fault at the end is as much this request's alone as one before
             self._failed(sequence, contain(error, f"the end of {sequence.id}"))
             return
-        self._stats.cancelled += reason == "cancelled"
-        self._stats.finished += reason != "cancelled"
         start = [] if sequence.started else [self._start(sequence)]
         stats = sequence.stats
         last = Finish(reason, stats.usage(sequence.prompt_tokens), stats.wire())
@@ -73,8 +68,6 @@ class Teller:
         self._failed(sequence, error)
 
     def _failed(self, sequence: Sequence, error: HeptagramError) -> None:
-        self._stats.failed += 1
-        self._stats.invalid_outputs += isinstance(error, InvalidOutputError)
         if sequence.started:
             wire = error.wire
             failure = Failure(code=wire.code, message=wire.message, param=wire.param)

@@ -28,6 +28,7 @@ TOO_LARGE: Final = "too_large"  # a list or a text without a name below
 REQUEST_TOO_LARGE: Final = "request_too_large"
 REQUEST_TOO_DEEP: Final = "request_too_deep"
 TOO_MANY_TOOLS: Final = "too_many_tools"
+TOO_MANY_CHOICES: Final = "too_many_choices"
 SCHEMA_TOO_LARGE: Final = "schema_too_large"
 SCHEMA_TOO_DEEP: Final = "schema_too_deep"
 ENUM_TOO_LARGE: Final = "enum_too_large"
@@ -52,6 +53,7 @@ SIZE_CODES: Final = frozenset(
         REQUEST_TOO_LARGE,
         REQUEST_TOO_DEEP,
         TOO_MANY_TOOLS,
+        TOO_MANY_CHOICES,
         SCHEMA_TOO_LARGE,
         SCHEMA_TOO_DEEP,
         ENUM_TOO_LARGE,

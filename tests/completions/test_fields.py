@@ -70,7 +70,6 @@ def test_what_changes_nothing_is_accepted(sampling: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("sampling", "param"),
     [
-        ({"n": 2}, "n"),
         ({"best_of": "2"}, "best_of"),
         ({"min_tokens": 1}, "min_tokens"),
         ({"prompt_logprobs": "5"}, "prompt_logprobs"),

@@ -13,6 +13,7 @@ from heptagram_backend.triton.sink import ResponseSink
 from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 from heptagram_wire.events import (
+    ChoiceEnd,
     Failure,
     Finish,
     Ping,
@@ -31,8 +32,9 @@ START = Start("id", "model", "1", 3, 8)
 END = Finish("length", Usage(3, 5), Stats(speculative_decoding=SpeculativeStats((1, 0, 2, 0, 0, 0, 0, 0), 8)))
 
 
-def request(stream: bool, **asked: Any) -> GenerationRequest:
+def request(stream: bool, n: int = 1, **asked: Any) -> GenerationRequest:
     return GenerationRequest(
+        n=n,
         prompt_ids=(1, 2, 3),
         output=OutputSpec("probe"),
         model="m",
@@ -109,3 +111,29 @@ def test_a_failure_behind_text_is_an_error_too(stream: bool) -> None:
 def test_the_plan_carries_what_was_asked_for() -> None:
     work = request(True, prompt="é", num_output_tokens=True)
     assert GenerationRequest.from_json(work.to_json(), work.prompt_ids) == work
+
+
+SEVERAL: list[list[Any]] = [
+    [TextDelta("a", token_ids=(8,)), TextDelta("b", token_ids=(9, 7), choice=1)],
+    [TextDelta("c", token_ids=(6,), choice=1), ChoiceEnd("stop", 4, choice=1)],
+    [TextDelta("d", token_ids=(5,)), ChoiceEnd("length", 2), Finish("length", Usage(3, 6))],
+]
+
+
+def test_several_answers_stand_side_by_side() -> None:
+    work = request(True, 2, finish_reason=True, num_input_tokens=True, num_output_tokens=True, cumulative_logprob=True)
+    told = played(work, [START], *SEVERAL)
+    assert [each["text_output"] for each in told] == [[b"", b""], [b"a", b"b"], [b"", b"c"], [b"d", b""]]
+    reasons = [each["finish_reason"] for each in told]
+    assert reasons == [[b"None"] * 2, [b"None"] * 2, [b"None", b"stop"], [b"length", b"None"]]
+    assert [each["num_output_tokens"] for each in told] == [[0, 0], [1, 2], [0, 2], [1, 0]], "a stop token counts"
+    assert all(each["num_input_tokens"] == [3] and len(each["cumulative_logprob"]) == 2 for each in told)
+
+
+def test_several_answers_without_stream_are_one_response() -> None:
+    work = request(False, 2, prompt="Hi: ", finish_reason=True, num_output_tokens=True, logprobs=True)
+    [only] = played(work, [START], *SEVERAL)
+    assert only["text_output"] == [b"Hi: ad", b"Hi: bc"]
+    assert only["finish_reason"] == [b"length", b"stop"]
+    assert only["num_output_tokens"] == [2, 4]
+    assert only["logprobs"] == [b"[]", b"[]"]

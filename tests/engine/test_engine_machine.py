@@ -48,6 +48,7 @@ class Ends:
     """A sink that counts ends, where an assertion of its own would be taken for a fault of the request."""
 
     kind: int
+    n: int = 1
     events: list[Event] = field(default_factory=list)
     ends: int = 0
     late: int = 0
@@ -60,9 +61,9 @@ class Ends:
     def fail(self, error: HeptagramError) -> None:
         raise AssertionError(error)  # no request of these fails
 
-    @property
-    def tokens(self) -> list[int]:
-        return [token for event in self.events for token in getattr(event, "token_ids", None) or ()]
+    def tokens_of(self, choice: int) -> tuple[int, ...]:
+        mine = [event for event in self.events if event.choice == choice]
+        return tuple(token for event in mine for token in getattr(event, "token_ids", None) or ())
 
 
 def start(target: Stepped, *, caching: bool = True) -> K7Engine:
@@ -70,7 +71,7 @@ def start(target: Stepped, *, caching: bool = True) -> K7Engine:
         mask_pool_rows=128, max_num_seqs=4, max_num_batched_tokens=72, enable_prefix_caching=caching
     )
     parts = tiny_parts(target, scripts={"scripted": hostile}, options=options)
-    return assemble(parts, EngineLimits("7", 64, 60_000, "tiny"))
+    return assemble(parts, EngineLimits("7", 96, 60_000, "tiny"))
 
 
 def hostile(tokens: Sequence[int], limit: int) -> list[int]:
@@ -91,7 +92,7 @@ def alone() -> tuple[tuple[int, ...], ...]:
         engine.submit(request, sink)
         while not sink.ends:
             threading.Event().wait(0.002)
-        answers.append(tuple(sink.tokens))
+        answers.append(sink.tokens_of(0))
     engine.close()
     return tuple(answers)
 
@@ -109,11 +110,12 @@ class EngineMachine(RuleBasedStateMachine):
         kind=st.integers(0, KINDS - 1),
         drafts=st.sampled_from([*DRAFTS, "scripted"]),
         count=st.sampled_from([0, 3, 7]),
+        n=st.sampled_from([1, 1, 3]),
         deadline_ms=st.sampled_from([None, None, 1, 20]),
     )
-    def submit(self, kind: int, drafts: DraftSource, count: int, deadline_ms: int | None) -> None:
-        request = replace(mixed_requests(drafts)[kind], num_speculative_tokens=count, deadline_ms=deadline_ms)
-        sink = Ends(kind)
+    def submit(self, kind: int, drafts: DraftSource, count: int, n: int, deadline_ms: int | None) -> None:
+        request = replace(mixed_requests(drafts)[kind], num_speculative_tokens=count, deadline_ms=deadline_ms, n=n)
+        sink = Ends(kind, n)
         if self.closed:
             with pytest.raises(OverloadedError, match="shutting down"):
                 self.engine.submit(request, sink)
@@ -156,11 +158,13 @@ class EngineMachine(RuleBasedStateMachine):
         assert sink.ends == 1, "a request was lost"
         [finish] = [event for event in sink.events if isinstance(event, Finish)]
         whole = alone()[sink.kind]
-        if finish.reason in ("cancelled", "deadline"):
-            assert id in self.stopped
-            assert tuple(sink.tokens) == whole[: len(sink.tokens)]
-        else:
-            assert tuple(sink.tokens) == whole
+        for choice in range(sink.n):
+            tokens = sink.tokens_of(choice)
+            if finish.reason in ("cancelled", "deadline"):
+                assert id in self.stopped
+                assert tokens == whole[: len(tokens)]
+            else:
+                assert tokens == whole
 
     def teardown(self) -> None:
         if hasattr(self, "engine") and not self.closed:

@@ -316,7 +316,7 @@ def test_a_fault_at_the_end_of_a_request_is_its_own(
     target.gate.clear()
     sinks = [Collector(), Collector()]
     bad = engine.submit(request("x", ignore_eos=True, max_tokens=9), sinks[0])
-    broken = engine._live[bad].emitter
+    [broken] = [sequence.emitter for sequence in engine._live]
     engine.submit(other, sinks[1])
     if cancelled:
         engine.cancel(bad)

@@ -202,7 +202,8 @@ def test_a_parser_that_fails_under_the_next_forward_harms_its_request_only(
     monkeypatch.setattr(Emitter, "push", faulty)
     target.gate.clear()
     bad, good = Alone(), Alone()
-    broken = engine._live[engine.submit(replace(ENDLESS, max_tokens=50), bad)].emitter
+    engine.submit(replace(ENDLESS, max_tokens=50), bad)
+    [broken] = [sequence.emitter for sequence in engine._live]
     engine.submit(ENDLESS, good)
     while not raised.is_set():  # forward by forward
         target.gate.set()

@@ -26,12 +26,14 @@ from tests.engine.harness import Collector
 BLOCK = 8
 
 
-def make_sequence(name: int, prompt: int, *, max_tokens: int, priority: int = 0, token: int = 1) -> Sequence:
+def make_sequence(
+    name: int, prompt: int, *, max_tokens: int, priority: int = 0, token: int = 1, n: int = 1
+) -> Sequence:
     output = OutputSpec("chatml_json")
     emitter = Emitter(
         detokenizer=Detokenizer([]), parser=load_format("chatml_json").parser(output), validator=OutputValidator({})
     )
-    request = GenerationRequest((token,) * prompt, output, "model", max_tokens, priority=priority)
+    request = GenerationRequest((token,) * prompt, output, "model", max_tokens, priority=priority, n=n)
     return Sequence(str(name), request, Collector(), NoDrafts(), emitter, frozenset())
 
 
@@ -50,14 +52,19 @@ class Bench:
         self.ended: list[Sequence] = []
         self.made = 0
 
-    def submit(self, prompt: int, max_tokens: int, *, priority: int = 0, token: int = 1) -> Sequence | None:
-        """``None`` where it can never fit."""
+    def submit(self, prompt: int, max_tokens: int, *, priority: int = 0, token: int = 1, n: int = 1) -> Sequence | None:
+        """The first sequence of a request; ``None`` where it can never fit."""
         if not self.scheduler.can_ever_fit(prompt + max_tokens):
             return None
         self.made += 1
-        sequence = make_sequence(self.made, prompt, max_tokens=max_tokens, priority=priority, token=token)
-        self.scheduler.add(sequence)
-        return sequence
+        made = [
+            make_sequence(self.made, prompt, max_tokens=max_tokens, priority=priority, token=token, n=n)
+            for _ in range(n)
+        ]
+        for place, sequence in enumerate(made):
+            sequence.leader = made[0] if place else None
+            self.scheduler.add(sequence)
+        return made[0]
 
     def step(self, accepted: int) -> Turn:
         self.scheduler.check()
@@ -121,13 +128,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority=st.integers(0, 1),
         token=st.integers(0, 1),
         slow=st.booleans(),
+        n=st.sampled_from([1, 1, 2, 4]),
     )
-    def submit(self, prompt: int, max_tokens: int, priority: int, token: int, slow: bool) -> None:
-        sequence = self.bench.submit(prompt, max_tokens, priority=priority, token=token)
+    def submit(self, prompt: int, max_tokens: int, priority: int, token: int, slow: bool, n: int) -> None:
+        sequence = self.bench.submit(prompt, max_tokens, priority=priority, token=token, n=n)
         if sequence is None:
             assert prompt + max_tokens + ROWS - 1 > self.bench.scheduler.pool.total * BLOCK
             return
-        self.submitted += 1
+        self.submitted += n
         if slow:
             sequence.pending_grammar = Future[Grammar]()
 
@@ -357,3 +365,21 @@ def test_who_waits_for_a_grammar_is_not_stalled() -> None:
     turn = bench.step(1)
     assert not turn
     assert bench.scheduler.stalled(turn) is None
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_the_answers_to_one_request_wait_for_its_first_and_take_its_blocks(caching: bool) -> None:
+    bench = Bench(slots=3, blocks=12, caching=caching)
+    first = bench.submit(2 * BLOCK + 4, 8, n=3)
+    assert first is not None
+    turn = bench.step(1)
+    assert turn.sequences == (first,), "the others wait while the prompt is written"
+    others = [sequence for sequence in bench.scheduler if sequence is not first]
+    turn = bench.step(1)
+    assert [chunk.count for chunk in turn.chunks] == [3, 3], "the rest of the prompt's last block"
+    assert all(sequence.blocks[:2] == first.blocks[:2] for sequence in others)
+    assert bench.scheduler.prefix_hit_tokens == 0, "no other request's prompt"
+    assert bench.submit(2 * BLOCK + 4, 8) is not None
+    bench.end(others[0])
+    bench.step(1)
+    assert bench.scheduler.prefix_hit_tokens == (2 * BLOCK if caching else 0)

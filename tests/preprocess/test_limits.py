@@ -78,6 +78,7 @@ _REQUEST: list[tuple[str, int, Callable[[int], Any], str, str | None, str]] = [
     ("bytes", 300, _padded, codes.REQUEST_TOO_LARGE, None, "shorten the conversation"),
     ("depth", 20, _nested, codes.REQUEST_TOO_DEEP, None, "flatten it"),
     ("tools", 3, lambda n: body(tools=[tool(f"f{i}") for i in range(n)]), codes.TOO_MANY_TOOLS, "tools", "send fewer"),
+    ("choices", 3, lambda n: body(n=n), codes.TOO_MANY_CHOICES, "n", "several requests"),
     ("stops", 2, lambda n: body(stop=[f"s{i}" for i in range(n)]), codes.TOO_LARGE, "stop", "send fewer"),
 ]
 _SCHEMA: list[tuple[str, int, Callable[[int], Any], str, str, str]] = [

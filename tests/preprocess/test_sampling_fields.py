@@ -100,7 +100,6 @@ def test_without_temperature_only_penalties_and_biases_change_the_choice(fields:
         ({"logit_bias": {"5": 101}}, codes.INVALID_VALUE, "logit_bias.5"),
         ({"logit_bias": {"5": "1"}}, codes.INVALID_TYPE, "logit_bias.5"),
         ({"logit_bias": {str(token): 1 for token in range(301)}}, codes.INVALID_VALUE, "logit_bias"),
-        ({"n": 2}, codes.UNSUPPORTED, "n"),
     ],
 )
 def test_wrong_values_are_named_in_both_kinds(fields: dict[str, Any], code: str, param: str) -> None:
@@ -140,3 +139,8 @@ def test_log_probabilities_of_a_completion() -> None:
     assert refused_completion({"logprobs": 21}).param == "logprobs"
     assert refused_completion({"logprobs": True}).code == codes.INVALID_TYPE
     assert refused_completion({"top_logprobs": 3}).code == codes.UNKNOWN_FIELD
+
+
+def test_several_answers_are_asked_for_in_chats_and_in_completions() -> None:
+    assert parse(body()).n == parse(body(n=None)).n == parse_completion({}).n == 1
+    assert parse(body(n=3)).n == parse_completion({"n": 3}).n == parse_completion({"n": "3"}).n == 3

@@ -60,5 +60,5 @@ def _tensor(name: str, value: Any) -> Any:
 
 
 def _plain(array: Any) -> Any:
-    [value] = array.tolist()
-    return value.decode() if isinstance(value, bytes) else value
+    values = [value.decode() if isinstance(value, bytes) else value for value in array.tolist()]
+    return values[0] if len(values) == 1 else values

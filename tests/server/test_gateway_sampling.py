@@ -114,7 +114,7 @@ def test_a_seed_gives_a_completion_again(client: OpenAI) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("n", 2), ("best_of", 2), ("logprobs", 21), ("temperature", -1), ("temperature", True), ("echo", True)],
+    [("n", 17), ("best_of", 2), ("logprobs", 21), ("temperature", -1), ("temperature", True), ("echo", True)],
 )
 def test_what_cannot_be_had_of_a_completion(client: OpenAI, field: str, value: Any) -> None:
     body = {"logprobs": 1} | {field: value}
@@ -125,7 +125,7 @@ def test_what_cannot_be_had_of_a_completion(client: OpenAI, field: str, value: A
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("n", 2), ("best_of", 2), ("top_logprobs", 21), ("logprobs", 5), ("top_p", 0)]
+    ("field", "value"), [("n", 17), ("best_of", 2), ("top_logprobs", 21), ("logprobs", 5), ("top_p", 0)]
 )
 def test_what_cannot_be_had_of_a_chat(client: OpenAI, field: str, value: Any) -> None:
     body = {"logprobs": True} | {field: value}

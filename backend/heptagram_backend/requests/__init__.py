@@ -26,7 +26,7 @@ from heptagram_backend.requests.options import (
     read_stop_token_ids,
     read_template_kwargs,
 )
-from heptagram_backend.requests.sampling import read_chat_logprobs, read_sampling
+from heptagram_backend.requests.sampling import read_chat_logprobs, read_n, read_sampling
 from heptagram_backend.requests.tools import read_response_format, read_tool_choice, read_tools
 from heptagram_wire import errors as codes
 
@@ -79,6 +79,7 @@ def read_chat_request(
         stream=fields.flag("stream", True),
         return_token_ids=fields.flag("return_token_ids", False),
         sampling=read_sampling(fields),
+        n=read_n(fields, limits),
         logprobs=read_chat_logprobs(fields),
         priority=read_priority(fields),
         reasoning_effort=read_effort(fields, conventions),

@@ -26,14 +26,14 @@ from heptagram_backend.requests.options import (
     read_stop,
     read_stop_token_ids,
 )
-from heptagram_backend.requests.sampling import read_completion_logprobs, read_sampling
+from heptagram_backend.requests.sampling import read_completion_logprobs, read_n, read_sampling
 from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 
 _DEFAULT_MAX_TOKENS: Final = 16  # vLLM's
 # vLLM's fields whose other values are not supported here: the value that changes nothing, and what to do.
 _NEUTRAL: Final[Mapping[str, tuple[Any, str]]] = {
-    "best_of": (1, "one answer a request is supported; send several requests"),
+    "best_of": (1, "not supported; `n` answers are all given"),
     "min_tokens": (0, "not supported; use `ignore_eos`, or leave it out"),
     "detokenize": (True, "the answer is always text; leave it out"),
     "skip_special_tokens": (True, "control tokens have no text here; leave it out"),
@@ -73,6 +73,7 @@ class CompletionRequest:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    n: int = 1
     logprobs: int | None = None
     priority: int = 0
     deadline_ms: int | None = None
@@ -116,6 +117,7 @@ def parse_completion(inputs: CompletionInputs, limits: RequestLimits) -> Complet
         stop_token_ids=read_stop_token_ids(fields, limits),
         ignore_eos=fields.flag("ignore_eos", False),
         sampling=read_sampling(fields),
+        n=read_n(fields, limits),
         logprobs=read_completion_logprobs(fields),
         priority=read_priority(fields),
         **_ours(fields),

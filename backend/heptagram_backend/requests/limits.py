@@ -19,6 +19,7 @@ class RequestLimits:
     tools: int = 128
     name: int = 64  # of a tool
     id: int = 256
+    choices: int = 16  # answers to one request: its `n`
     stops: int = 16
     stop: int = 256
     stop_token_ids: int = 64

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from heptagram_backend.errors import RequestError
 from heptagram_backend.generation import SamplingParams, TokenBias
-from heptagram_backend.requests.fields import Fields, invalid, unsupported, wrong_type
+from heptagram_backend.requests.fields import Fields, invalid, wrong_type
+from heptagram_backend.requests.limits import RequestLimits
+from heptagram_backend.requests.options import INT64_MAX
 from heptagram_backend.sampling import MAX_BIAS, MAX_BIASES, MAX_TOP_K, MAX_TOP_LOGPROBS, RANGES, SEEDS
+from heptagram_wire import errors as codes
 
 _TOKEN: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
@@ -16,18 +20,25 @@ def read_sampling(fields: Fields) -> SamplingParams:
     """Every field that shapes the choice of tokens; absent ones leave the choice greedy.
 
     Raises:
-        RequestError: a value out of its range, or more than one answer.
+        RequestError: a value out of its range.
     """
     numbers = {name: value for name in RANGES if (value := _number(fields, name)) is not None}
     top_k = fields.whole("top_k", -1, MAX_TOP_K) or 0
-    if fields.whole("n", 1, 128) not in (None, 1):
-        raise unsupported("n", "one answer a request is supported; send several requests")
     return SamplingParams(
         **numbers,
         top_k=max(top_k, 0),
         logit_bias=_biases(fields),
         seed=fields.whole("seed", *SEEDS),
     )
+
+
+def read_n(fields: Fields, limits: RequestLimits) -> int:
+    """How many answers are given."""
+    value = fields.whole("n", 1, INT64_MAX) or 1
+    if value > limits.choices:
+        advice = f"at most {limits.choices} answers a request are given here; send several requests"
+        raise RequestError(advice, code=codes.TOO_MANY_CHOICES, param="n")
+    return value
 
 
 def read_chat_logprobs(fields: Fields) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.triton.tensors import number_tensor, text_tensor
 from heptagram_wire import tensors as names
 from heptagram_wire.codec import encode_event, encode_logprobs
-from heptagram_wire.events import Event, Finish, ReasoningDelta, TextDelta, TokenLogprob
+from heptagram_wire.events import ChoiceEnd, Event, Finish, ReasoningDelta, TextDelta, TokenLogprob
 
 _BEFORE_THE_END = "None"  # vllm_backend's text of no finish reason
 
@@ -35,10 +36,10 @@ class EventRenderer:
 
 
 class CompletionRenderer:
-    """Only text and the end have a place in the tensors: ``start`` and ``ping`` are responses with an empty text.
+    """Only texts and ends have a place in the tensors: ``start`` and ``ping`` are responses with empty texts.
 
     Args:
-        request: with ``completion``, which says what was asked for.
+        request: with ``completion``, which says what was asked for, and ``n``, the length of what is told of answers.
     """
 
     tells_failures = False
@@ -47,42 +48,61 @@ class CompletionRenderer:
         assert request.completion is not None
         self._asked = request.completion
         self._prompt_tokens = len(request.prompt_ids)
-        self._text = request.completion.prompt
-        self._counted = 0
-        self._logprob = 0.0
+        self._answers = [_Answer(request.completion.prompt) for _ in range(request.n)]
 
     def render(self, events: Sequence[Event]) -> list[Any]:
-        deltas = [event for event in events if isinstance(event, TextDelta | ReasoningDelta)]
-        text, self._text = self._text + "".join(delta.text for delta in deltas), ""
         finish = events[-1] if events and isinstance(events[-1], Finish) else None
-        tensors = [text_tensor(names.TEXT_OUTPUT, [text])]
+        if finish is not None and len(self._answers) == 1:
+            events = [*events[:-1], ChoiceEnd(finish.reason, finish.usage.completion_tokens)]
+        pieces = [
+            answer.next([event for event in events if event.choice == choice])
+            for choice, answer in enumerate(self._answers)
+        ]
+        tensors = [text_tensor(names.TEXT_OUTPUT, [piece.text for piece in pieces])]
         if self._asked.finish_reason:
-            reason = _BEFORE_THE_END if finish is None else finish.reason
-            tensors.append(text_tensor(names.FINISH_REASON, [reason]))
+            tensors.append(text_tensor(names.FINISH_REASON, [piece.reason or _BEFORE_THE_END for piece in pieces]))
         if self._asked.num_input_tokens:
-            tensors.append(number_tensor(names.NUM_INPUT_TOKENS, self._prompt_tokens, np.uint32))
+            tensors.append(number_tensor(names.NUM_INPUT_TOKENS, [self._prompt_tokens], np.uint32))
         if self._asked.num_output_tokens:
-            count = self._count(deltas, finish)
-            tensors.append(number_tensor(names.NUM_OUTPUT_TOKENS, count, np.uint32))
-        tensors += self._likelihoods([entry for delta in deltas for entry in delta.logprobs or ()])
+            tensors.append(number_tensor(names.NUM_OUTPUT_TOKENS, [piece.tokens for piece in pieces], np.uint32))
+        if self._asked.cumulative_logprob:
+            sums = [answer.logprob for answer in self._answers]
+            tensors.append(number_tensor(names.CUMULATIVE_LOGPROB, sums, np.float32))
+        if self._asked.logprobs:
+            tensors.append(text_tensor(names.LOGPROBS, [encode_logprobs(piece.logprobs) for piece in pieces]))
         return tensors if finish is None else tensors + _draft_counts(finish)
 
-    def _likelihoods(self, entries: Sequence[TokenLogprob]) -> list[Any]:
-        self._logprob += sum(entry.logprob for entry in entries)
-        tensors = []
-        if self._asked.cumulative_logprob:
-            tensors.append(number_tensor(names.CUMULATIVE_LOGPROB, self._logprob, np.float32))
-        if self._asked.logprobs:
-            tensors.append(text_tensor(names.LOGPROBS, [encode_logprobs(entries)]))
-        return tensors
 
-    def _count(self, deltas: Sequence[TextDelta | ReasoningDelta], finish: Finish | None) -> int:
-        """Tokens of this response; the last one has the rest, so that they add up to the usage."""
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one response tells of one answer."""
+
+    text: str
+    reason: str | None
+    tokens: int
+    logprobs: Sequence[TokenLogprob]
+
+
+class _Answer:
+    """One answer so far; ``text`` comes before its first piece."""
+
+    def __init__(self, text: str) -> None:
+        self.logprob = 0.0
+        self._text = text
+        self._counted = 0
+
+    def next(self, events: Sequence[Event]) -> _Piece:
+        """Read its events of one response."""
+        deltas = [event for event in events if isinstance(event, TextDelta | ReasoningDelta)]
+        end = next((event for event in events if isinstance(event, ChoiceEnd)), None)
+        text, self._text = self._text + "".join(delta.text for delta in deltas), ""
         count = sum(len(delta.token_ids or ()) for delta in deltas)
-        if finish is not None:
-            count = finish.usage.completion_tokens - self._counted
+        if end is not None:  # it has the rest, so that they add up to the usage
+            count = end.completion_tokens - self._counted
         self._counted += count
-        return count
+        logprobs = [entry for delta in deltas for entry in delta.logprobs or ()]
+        self.logprob += sum(entry.logprob for entry in logprobs)
+        return _Piece(text, None if end is None else end.reason, count, logprobs)
 
 
 def renderer_of(request: GenerationRequest) -> Renderer:
@@ -92,7 +112,7 @@ def renderer_of(request: GenerationRequest) -> Renderer:
 def _draft_counts(finish: Finish) -> list[Any]:
     drafts = finish.stats.speculative_decoding
     return [
-        number_tensor(names.TOTAL_DRAFT_TOKENS, drafts.num_draft_tokens, np.uint32),
-        number_tensor(names.TOTAL_ACCEPTED_DRAFT_TOKENS, drafts.num_accepted_draft_tokens, np.uint32),
-        number_tensor(names.ACCEPTANCE_RATE, drafts.draft_acceptance_rate, np.float32),
+        number_tensor(names.TOTAL_DRAFT_TOKENS, [drafts.num_draft_tokens], np.uint32),
+        number_tensor(names.TOTAL_ACCEPTED_DRAFT_TOKENS, [drafts.num_accepted_draft_tokens], np.uint32),
+        number_tensor(names.ACCEPTANCE_RATE, [drafts.draft_acceptance_rate], np.float32),
     ]

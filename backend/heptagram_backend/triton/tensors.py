@@ -76,9 +76,9 @@ def text_array(values: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.obje
     return np.array([value.encode("utf-8") for value in values], dtype=np.object_)
 
 
-def number_tensor(name: str, value: float, dtype: type[np.number[Any]]) -> Any:
-    """An output of one number."""
-    return pb_utils.Tensor(name, np.array([value], dtype=dtype))
+def number_tensor(name: str, values: Sequence[float], dtype: type[np.number[Any]]) -> Any:
+    """An output of numbers, [len(values)]."""
+    return pb_utils.Tensor(name, np.array(values, dtype=dtype))
 
 
 def token_tensor(name: str, ids: Sequence[int]) -> Any:
