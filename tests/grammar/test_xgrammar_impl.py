@@ -260,6 +260,14 @@ def test_what_cannot_be_enforced_is_refused(spec: ConstraintSpec, message: str) 
     assert ".cc" not in refusal.value.wire.message
 
 
+def test_what_no_token_can_begin_is_refused() -> None:
+    narrow = XGrammarFactory([b"a", b"b", None], 3, [2])
+    narrow.matcher(ConstraintSpec("ebnf", 'root ::= "a"')).close()
+    with pytest.raises(RequestError) as refusal:
+        narrow.matcher(ConstraintSpec("ebnf", 'root ::= "c"'))
+    assert refusal.value.wire.code == "unsupported_schema"
+
+
 def _twice(times: int) -> dict[str, Any]:
     """Each definition holds the next one twice: small to write, huge to fulfil."""
     steps = {
