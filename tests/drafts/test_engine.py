@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,10 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.drafts import draft_policy
 from heptagram_backend.drafts.dspark.drafter import DSparkModel, load
+from heptagram_backend.drafts.dspark.loading import load_network
+from heptagram_backend.drafts.dspark.walk import walk
 from heptagram_backend.engine import EngineLimits
 from heptagram_backend.engines.parts import Parts, assemble, make_parts
 from heptagram_backend.errors import ReleaseError
@@ -69,7 +71,6 @@ class Bench:
     """A tiny target with a random drafter. ``blocks`` sizes the cache."""
 
     def __init__(self, folder: Path, kind: str, *, dtype: str = "float32", blocks: int | None = None) -> None:
-        self.kind = kind
         checkpoint = tiny_checkpoint(folder / "target")
         self.options = EngineOptions(
             dtype=dtype, mask_pool_rows=128, drafter=str(save_drafter(folder / "drafter", **KINDS[kind]))
@@ -105,42 +106,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("dspark")
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
-def bench(request: pytest.FixtureRequest, folder: Path) -> Bench:
-    return Bench(folder / request.param, request.param)
-
-
 @pytest.fixture(scope="module")
-def parts(bench: Bench) -> Iterator[Parts]:
-    made = bench.parts()
-    yield made
-    made.grammars.close()
-
-
-@pytest.fixture(scope="module")
-def plain(parts: Parts) -> list[Result]:
-    """Without drafts; the greedy ones by a loop that knows nothing of the engine."""
+def plain(folder: Path) -> list[Result]:
+    """Of the one target of all, without drafts; the greedy ones by a loop that knows nothing of the engine."""
+    parts = Bench(folder / "plain", "vanilla").parts()
     undrafted = [replace(request, drafts="none") for request in _requests()]
     results = [drive(parts, [request])[0] for request in undrafted]
     for request, result in zip(undrafted, results, strict=True):
         if request.sampling.is_greedy:
             assert masked_argmax(parts.target, request, tiny_vocabulary()) == result
+    parts.grammars.close()
     return results
 
 
-@pytest.mark.parametrize("drafts", SOURCES)
-def test_drafts_change_no_token(parts: Parts, plain: list[Result], drafts: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "drafts"), [*(("vanilla", drafts) for drafts in SOURCES), *((kind, SOURCES[1]) for kind in [*KINDS][1:])]
+)
+def test_drafts_change_no_token(folder: Path, plain: list[Result], kind: str, drafts: str) -> None:
+    parts = Bench(folder / f"{kind}-{drafts}", kind).parts()
     for count in (1, 7):
         batch = [replace(request, drafts=drafts, num_speculative_tokens=count) for request in _requests()]
         assert drive(parts, batch) == plain
         assert drive(parts, batch[2:5], [5, 0, 3]) == plain[2:5]
+    parts.grammars.close()
 
 
-@pytest.mark.parametrize("blocks", [20, 40])
+@pytest.mark.parametrize(("kind", "blocks"), [("vanilla", 20), ("vanilla", 40), ("rnn", 20), ("gemma4", 40)])
 def test_preemption_prefix_cache_and_cancels_change_no_token(
-    bench: Bench, plain: list[Result], folder: Path, blocks: int
+    plain: list[Result], folder: Path, kind: str, blocks: int
 ) -> None:
-    scarce = Bench(folder / f"{bench.kind}-{blocks}", bench.kind, blocks=blocks).parts()
+    scarce = Bench(folder / f"{kind}-{blocks}", kind, blocks=blocks).parts()
     engine = assemble(scarce, EngineLimits("1", 64, 60_000, "tiny"))
     requests = [r for r in _requests() if len(r.prompt_ids) + r.max_tokens < 120]
     expected = [result for result, r in zip(plain, _requests(), strict=True) if len(r.prompt_ids) + r.max_tokens < 120]
@@ -205,3 +200,32 @@ def test_a_request_for_a_drafter_that_is_not_there_is_refused() -> None:
     for name in ("dspark,dspark", "auto,dspark", "eagle", ""):
         with pytest.raises(ReleaseError, match="prompt_lookup, dspark, grammar_forced"):
             draft_policy(name)
+
+
+@pytest.mark.parametrize("kind", ["vanilla", "gemma4"])
+def test_what_is_proposed_is_the_networks_block_over_the_targets_hidden_states(folder: Path, kind: str) -> None:
+    """Against transformers' own hidden states of the whole text at once, after steps with rejected drafts."""
+    bench = Bench(folder / f"hidden-{kind}", kind)
+    parts = bench.parts()
+    request = replace(_requests()[0], drafts="dspark")
+    [result] = drive(parts, [request])
+    parts.grammars.close()
+    tokens = [*request.prompt_ids, *result.tokens]
+    drafter = bench.model.make()
+    drafter.extend(tokens)
+    drafter.seat(0)
+    proposed = list(drafter.propose((), 7))
+
+    checkpoint = folder / f"hidden-{kind}" / "target"
+    network = load_network(
+        folder / f"hidden-{kind}" / "drafter", target=checkpoint, max_position=640, dtype=torch.float32
+    )
+    model = LlamaForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    before = len(tokens) - 1
+    with torch.inference_mode():
+        shown = model(input_ids=torch.tensor([tokens[:-1]]), output_hidden_states=True).hidden_states
+        hidden = torch.cat([shown[layer + 1][0] for layer in network.config.target_layer_ids], dim=-1)
+        contexts = [[layer] for layer in network.context(hidden, torch.arange(before))]
+        anchors = torch.tensor(tokens[-1:])
+        block = network(anchors, torch.tensor([before]), contexts)
+        assert proposed == walk(network, block, anchors).tokens[0].tolist()

@@ -59,6 +59,7 @@ def test_ends_that_the_drafter_lacks_are_the_targets(tmp_path: Path, target: Pat
     ("changes", "says"),
     [
         ({"architectures": ["Qwen3ForCausalLM"]}, "must name one of Qwen3DSparkModel, Gemma4DSparkModel"),
+        ({"architectures": ["DeepseekV4ForCausalLM"], "dspark_block_size": 5}, "DeepSeek V4's drafters (mtp.*), which"),
         ({"block_size": None}, "block_size is missing"),
         ({"block_size": 0}, "block_size is 0, but must be a whole number at least 1"),
         ({"block_size": "7"}, "block_size is '7'"),

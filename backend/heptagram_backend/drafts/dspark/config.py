@@ -148,6 +148,12 @@ class _Fields:
         return value
 
     def family(self) -> Family:
+        if "dspark_block_size" in self._raw:
+            raise self.error(
+                "dspark_block_size",
+                "is a field of DeepSeek V4's drafters (mtp.*), which cannot be run here yet; drafters in DeepSpec's "
+                f"layout can: {', '.join(ARCHITECTURES)}",
+            )
         names = self.get("architectures", [])
         found = [ARCHITECTURES[name] for name in names if name in ARCHITECTURES]
         if len(found) != 1:
