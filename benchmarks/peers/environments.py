@@ -47,6 +47,8 @@ PEERS: Final = {
         skipped=("torchaudio", "torchvision", "torchcodec"),
     ),
 }
+PLOT: Final = Peer("matplotlib", "benchmarks.peers.plot", packages=("matplotlib==3.10.8",))
+"""Draws the picture; only there, so that nobody else needs matplotlib."""
 OURS: Final = Peer("Heptagram K7", "benchmarks.peers.heptagram_peer")
 
 
@@ -56,7 +58,7 @@ def python_of(name: str, folder: Path, say: Callable[[str], object]) -> Path:
     Raises:
         PeerError: it cannot be made.
     """
-    peer, place = PEERS[name], folder / name
+    peer, place = PLOT if name == PLOT.title else PEERS[name], folder / name
     python, stamp = place / "bin" / "python", place / "installed"
     wanted = repr((peer.packages, peer.bare, peer.skipped))
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:

@@ -1,4 +1,4 @@
-"""The worker's side of the protocol: a prompt's number comes in on a line, an answer goes out on one. Stdlib only."""
+"""The worker's side: what to ask comes in on a line of JSON, the answer goes out on one. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+_Asked = TypeVar("_Asked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Workload:
     checkpoint: str  # a folder in Hugging Face layout
     gguf: str  # the file that it was converted from
     prompts: Sequence[Prompt]
+    stop_ids: Sequence[int] = ()
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -34,7 +37,7 @@ class Workload:
     @classmethod
     def read(cls, path: Path) -> Workload:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return cls(data["checkpoint"], data["gguf"], [Prompt(**prompt) for prompt in data["prompts"]])
+        return cls(**data | {"prompts": [Prompt(**prompt) for prompt in data["prompts"]]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,70 @@ class Answer:
 Ask = Callable[[Prompt], Answer]
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One answer of several at once. ``times`` has for each token, the stop token left out, when it was told, in
+    seconds since all were asked; tokens of one step have the same time."""
+
+    text: str
+    times: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Prompts asked at the same time, and what became of them. ``cpu_s`` as in :class:`Answer`."""
+
+    streams: Sequence[Stream]
+    cpu_s: float
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Burst:
+        return cls([Stream(**stream) for stream in data["streams"]], data["cpu_s"])
+
+    @property
+    def seconds(self) -> float:
+        return max((stream.times[-1] for stream in self.streams if stream.times), default=0.0)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(stream.times) for stream in self.streams)
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """``constrained``: each prompt is held to its schema. ``drafts`` is for ours, the most tokens drafted a step."""
+
+    constrained: bool
+    drafts: int = 7
+
+
+AskAll = Callable[[Sequence[Prompt], How], Sequence[Stream]]
+"""Asks all prompts at once."""
+
+
 def serve(load: Callable[[Workload, int], Ask]) -> None:
-    """Run a worker: ``python -m MODULE WORKLOAD THREADS``."""
+    """Run a worker of single prompts: ``python -m MODULE WORKLOAD THREADS``."""
+
+    def reply(ask: Ask, workload: Workload, asked: Any) -> Answer:
+        before = time.process_time()
+        answer = ask(workload.prompts[asked])
+        return replace(answer, cpu_s=time.process_time() - before)
+
+    _serve(load, reply)
+
+
+def serve_bursts(load: Callable[[Workload, int], AskAll]) -> None:
+    """Run a worker that answers many prompts at once: ``python -m MODULE WORKLOAD THREADS``."""
+
+    def reply(ask: AskAll, workload: Workload, asked: Any) -> Burst:
+        before = time.process_time()
+        streams = ask([workload.prompts[number] for number in asked["numbers"]], How(**asked["how"]))
+        return Burst(streams, time.process_time() - before)
+
+    _serve(load, reply)
+
+
+def _serve(load: Callable[[Workload, int], _Asked], reply: Callable[[_Asked, Workload, Any], Answer | Burst]) -> None:
     # Libraries print what they like: standard output becomes standard error, and the protocol keeps its own copy.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -63,7 +128,4 @@ def serve(load: Callable[[Workload, int], Ask]) -> None:
     ask = load(workload, int(sys.argv[2]))
     print("ready", file=out, flush=True)
     for line in sys.stdin:
-        before = time.process_time()
-        answer = ask(workload.prompts[int(line)])
-        answer = replace(answer, cpu_s=time.process_time() - before)
-        print(json.dumps(asdict(answer)), file=out, flush=True)
+        print(json.dumps(asdict(reply(ask, workload, json.loads(line)))), file=out, flush=True)
