@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -20,8 +19,9 @@ from benchmarks.workload import ordinary
 from heptagram_backend.draw import RowSampler
 from heptagram_backend.generation import GenerationRequest, SamplingParams
 from heptagram_kernels.bitmask import pack
-from heptagram_kernels.cpu import token_logprobs, verify_greedy, verify_sampled
+from heptagram_kernels.cpu import token_logprobs, verify_sampled
 from heptagram_kernels.layout import ROWS
+from heptagram_kernels.ops import load_ops
 from heptagram_kernels.sampling import Sampling
 
 _WARM: Final = SamplingParams(temperature=1.0, seed=1)
@@ -66,9 +66,7 @@ class _Timed:
         self.inner = inner
         self.seconds = 0.0
         device = program._device
-        program._device = SimpleNamespace(
-            verify_greedy=device.verify_greedy, verify_sampled=partial(self._timed, device.verify_sampled)
-        )
+        program._device = replace(device, verify_sampled=partial(self._timed, device.verify_sampled))
 
     def arguments(self, *arguments: Any) -> Any:
         return self._timed(self.inner.arguments, *arguments)
@@ -124,9 +122,16 @@ def _one_row(width: int) -> dict[str, float]:
         "out_ids": torch.zeros((1, 5), dtype=torch.int64),
         "out_logprobs": torch.zeros((1, 5), dtype=torch.float64),
     }
+    greedy: dict[str, Any] = {
+        "logits": logits[:, 0],
+        "mask_pool": common["mask_pool"],
+        "mask_rows": torch.zeros(1, dtype=torch.int64),
+        "real_tokens": width,
+        "out": torch.zeros(1, dtype=torch.int64),
+    }
     seen = torch.from_numpy(random.choice(width, _SEEN, replace=False))
     operations: dict[str, Callable[[], None]] = {
-        "greedy": partial(verify_greedy, **common, **step),
+        "greedy": partial(load_ops("cpu").masked_argmax, **greedy),
         "5 logprobs": partial(token_logprobs, **common, **entry),
     }
     for name, (params, _) in _KINDS.items():

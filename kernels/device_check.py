@@ -2,8 +2,9 @@
 
 With a GPU every operation is compared with its plain-torch reference at the width of a real vocabulary, rows are
 compared bit for bit alone and in company, a step of all operations is captured as a CUDA graph and replayed on changed
-inputs, and timings are printed. Without one the same kernels run in triton's interpreter on small shapes, which proves
-what they compute, not that they compile, nor graphs, nor speed.
+inputs, steps of the engine's own program through its graphs equal the CPU's, and timings are printed. Without one the
+same kernels run in triton's interpreter on small shapes, which proves what they compute, not that they compile, nor
+graphs, nor speed.
 
 Exit code: 0 all of it was proven on a GPU, 2 there is no GPU and the interpreter's part was proven, 1 something failed.
 """
@@ -14,7 +15,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ ON_GPU: Final = torch.cuda.is_available()
 if not ON_GPU:
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
+from device_steps import check_steps  # noqa: E402
+from heptagram_kernels.devices import load_device  # noqa: E402
 from heptagram_kernels.graph import load_graph  # noqa: E402
 from heptagram_kernels.layout import ROWS, words_for  # noqa: E402
 from heptagram_kernels.ops import Ops, load_ops  # noqa: E402
@@ -123,10 +126,21 @@ def graph_replays() -> None:
             assert all(torch.equal(old[name], new[name]) for name in old), "a second replay gave other bits"
 
 
+def whole_steps() -> None:
+    """Ordinary, constrained and sampled; without a GPU there is no graph, and the steps run eagerly."""
+    device = load_device("cuda")
+    if ON_GPU:
+        device.select(0)
+    else:
+        device = replace(device, graph=load_graph("cpu"))
+    check_steps(device, DEVICE, vocab_size=VOCAB, real_tokens=REAL)
+
+
 CHECKS: Final[Mapping[str, Callable[[], None]]] = {
     "operations equal their references": equal_to_reference,
     "rows alone and together are bit-equal": rows_alone_and_together,
     "the step replayed as a graph": graph_replays,
+    "whole steps equal the CPU's": whole_steps,
 }
 
 

@@ -17,6 +17,7 @@ from heptagram_backend.plan import ROWS, Draft
 from heptagram_backend.sequence import Sequence as Request
 from heptagram_kernels.buffers import K7Buffers
 from heptagram_kernels.mask_pool import MaskRows
+from heptagram_kernels.ops import NO_CHOICE
 from heptagram_kernels.program import K7Program
 from heptagram_kernels.sampling import Sampling
 from heptagram_kernels.step import gather
@@ -86,9 +87,13 @@ class StepInputs:
     def verify(self, batch: Batch, logits: Tensor, sampling: Sampling | None = None) -> list[list[int]]:
         """Verify the step's drafts: per sequence the accepted drafts and the token behind them (-1: row unusable)."""
         self._program.settle(batch.buffers, logits, sampling)
-        accepted = batch.buffers.accepted.tolist()
-        verified = batch.buffers.verified.tolist()
-        return [verified[place][: accepted[place] + 1] for place in range(batch.size)]
+        buffers, size = batch.buffers, batch.size
+        outputs = (output[:size].tolist() for output in (buffers.verified, buffers.counts, buffers.finished))
+        return [
+            # behind the tokens of a sequence is -1, which tells that the next row was unusable
+            tokens[: count + (finished == NO_CHOICE)]
+            for tokens, count, finished in zip(*outputs, strict=True)
+        ]
 
     def _generation(self, slot: int, request: str) -> int:
         """A number that only this tenancy of the slot has."""

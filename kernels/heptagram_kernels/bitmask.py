@@ -1,4 +1,4 @@
-"""Packed mask rows, and what every device's ``verify_greedy`` takes.
+"""Packed mask rows, and what verification under them takes.
 
 A row holds one bit a token: token ``i`` is allowed where bit ``i % 32`` of int32 word ``i // 32`` is set. Bits behind
 the width V are ignored.
@@ -102,7 +102,7 @@ def check_arguments(
         "mask_rows": mask_rows,
         "logits": logits,
         "verified": out_verified,
-        "accepted": out_accepted,
+        "counts": out_accepted,
     }
     K7_LAYOUT.validate(tensors, Bindings(logits.shape[0], logits.shape[2], mask_pool.shape[0]))
     devices = {tensor.device for tensor in tensors.values()}

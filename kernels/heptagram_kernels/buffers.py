@@ -19,7 +19,8 @@ class K7Buffers:
     """Arguments of the step by their names in the layout; the logits come from the target.
 
     State has a row for each slot and one for padding. ``state_draft_limits`` is how many drafts may still be verified
-    before ``max_tokens`` (-1: the sequence is at its end), ``state_max_drafts`` how many one step may have.
+    before ``max_tokens`` (-1: the sequence is at its end), ``state_max_drafts`` how many one step may have. Outputs are
+    those of :meth:`heptagram_kernels.ops.Ops.verify_chain`: ``verified`` tokens, their ``counts``, and ``finished``.
     """
 
     token_ids: Tensor
@@ -36,7 +37,7 @@ class K7Buffers:
     state_max_drafts: Tensor
     state_generations: Tensor
     verified: Tensor
-    accepted: Tensor
+    finished: Tensor
     counts: Tensor
     next_drafts: Tensor
     next_counts: Tensor

@@ -153,7 +153,7 @@ K7_LAYOUT: Final = K7Layout(
         ArgSpec("state_generations", _INT64, ("T",), "state", "host"),
         ArgSpec("logits", LOGITS_DTYPES, ("B", "R", "V"), "state", "target"),
         ArgSpec("verified", _INT64, ("B", "R"), "output", "device"),
-        ArgSpec("accepted", _INT64, ("B",), "output", "device"),
+        ArgSpec("finished", _INT64, ("B",), "output", "device"),
         ArgSpec("counts", _INT64, ("B",), "output", "device"),
         ArgSpec("next_drafts", _INT64, ("B", "K"), "output", "device"),
         ArgSpec("next_counts", _INT64, ("B",), "output", "device"),

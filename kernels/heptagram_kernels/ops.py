@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,9 @@ IMPLEMENTATIONS: Final[dict[str, str]] = {
 
 FLOATS: Final = (torch.bfloat16, torch.float16, torch.float32)
 MAX_CANDIDATES: Final = 16
+
+NOBODYS: Final = -1
+"""Mask row of a row that nobody asks for."""
 
 RUNNING, STOPPED, AT_LIMIT, NO_CHOICE = range(4)
 """What :meth:`Ops.verify_chain` writes to ``out_finished``."""
@@ -102,7 +106,8 @@ class Ops:
 
         Args:
             logits: [N, V], bfloat16, float16 or float32, of any strides.
-            mask_pool: int32 [P, W]. mask_rows: int64 [N].
+            mask_pool: int32 [P, W].
+            mask_rows: int64 [N]; -1 for a row that nobody asks for, which has no allowed tokens and is not read.
             real_tokens: ids below it are what row 0 of the pool allows, so that row need not be read.
             out: int64 [N], written; -1 where nothing is allowed, an allowed logit is NaN, or all of them are -inf.
         """
@@ -183,7 +188,7 @@ class Ops:
             token_ids: int64 [B, R], the anchor and the drafts. draft_counts: int64 [B], valid drafts, 0 to 7.
             room: int64 [B], how many more tokens the sequence may have.
             stop_ids: int64 [E], tokens that end a sequence.
-            out_tokens: int64 [B, R], written: the committed tokens, -1 behind them.
+            out_tokens: int64 [B, R], written: the committed tokens, -1 behind them. It may be ``chosen``.
             out_counts: int64 [B], written: how many.
             out_finished: int64 [B], written: why the sequence ends. RUNNING: it does not; STOPPED: at a stop token,
                 which is committed; AT_LIMIT: no room is left; NO_CHOICE: nothing could be chosen.
@@ -322,7 +327,8 @@ def _check_dense(name: str, tensor: Tensor) -> None:
 def _check_range(name: str, tensor: Tensor, low: int, end: int | None) -> None:
     if tensor.device.type != "cpu" or not tensor.numel():
         return
-    smallest, largest = tensor.aminmax()
+    values = tensor.numpy()  # of so few numbers torch takes three times as long to tell the smallest
+    smallest, largest = np.minimum.reduce(values, axis=None), np.maximum.reduce(values, axis=None)
     if not (smallest >= low and (end is None or largest < end)):
         raise ValueError(
             f"{name}: holds {tensor.tolist()}; every value must be from {low} "
@@ -334,7 +340,7 @@ def _check_masked(logits: Tensor, mask_pool: Tensor, mask_rows: Tensor, real_tok
     _check_matrix("logits", logits, FLOATS)
     _check("mask_pool", mask_pool, (torch.int32,), (mask_pool.shape[0], words_for(logits.shape[1])), logits)
     _check("mask_rows", mask_rows, (torch.int64,), (logits.shape[0],), logits)
-    _check_range("mask_rows", mask_rows, 0, mask_pool.shape[0])
+    _check_range("mask_rows", mask_rows, -1, mask_pool.shape[0])
     if not 1 <= real_tokens <= logits.shape[1]:
         raise ValueError(f"real_tokens: got {real_tokens}; must be 1 to {logits.shape[1]}")
 

@@ -6,7 +6,7 @@ batch without constraints launches both back to back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -34,7 +34,10 @@ class _Cell:
 
 
 class K7Program:
-    """Runs steps on ``buffers``. ``batches`` are the sizes to capture; a step is padded to the next larger one."""
+    """Runs steps on ``buffers``. ``batches`` are the sizes to capture; a step is padded to the next larger one.
+
+    Row 0 of the mask pool allows the ids below ``real_tokens``.
+    """
 
     def __init__(
         self,
@@ -42,15 +45,15 @@ class K7Program:
         *,
         device: Device,
         forward: Forward,
-        graphs: Callable[[], Graph],
         batches: Iterable[int],
+        real_tokens: int,
         draft: DraftStep | None = None,
     ) -> None:
         self.buffers = buffers
         self.batches: Sequence[int] = sorted(batches)
         self._device = device
         self._forward = forward
-        self._graphs = graphs
+        self._real_tokens = real_tokens
         self._draft = draft
         self._plans: PlanIndex[Graph] = PlanIndex()
         self._views = {batch: buffers.first(batch) for batch in self.batches}
@@ -77,7 +80,7 @@ class K7Program:
         for batch in reversed(self.batches):  # the largest first: the others fit into its memory
             views, cell = self._views[batch], self._cells[batch]
             self.pad(views, 0)
-            forward, second = self._graphs(), self._graphs()
+            forward, second = self._device.graph(), self._device.graph()
             forward.capture(partial(self._run_forward, views))
             gather(views)
             cell.logits = forward.replay() if forward.records else zeros[:batch]
@@ -101,10 +104,10 @@ class K7Program:
     def settle(self, views: K7Buffers, logits: Tensor, sampling: Sampling | None = None) -> Tensor:
         """See :func:`heptagram_kernels.step.settle`. The ragged arguments of sampling fit no graph."""
         if sampling is not None:
-            return settle(views, logits, device=self._device, draft=self._draft, sampling=sampling)
+            return self._settle(views, logits, sampling)
         graph = self._plans.find("settle", _key(views))
         if graph is None:
-            return settle(views, logits, device=self._device, draft=self._draft)
+            return self._settle(views, logits)
         cell = self._cells[len(views.slots)]
         if not graph.records:
             cell.logits = logits
@@ -121,7 +124,17 @@ class K7Program:
 
     def _run_settle(self, views: K7Buffers, cell: _Cell) -> Tensor:
         assert cell.logits is not None
-        return settle(views, cell.logits, device=self._device, draft=self._draft)
+        return self._settle(views, cell.logits)
+
+    def _settle(self, views: K7Buffers, logits: Tensor, sampling: Sampling | None = None) -> Tensor:
+        return settle(
+            views,
+            logits,
+            device=self._device,
+            real_tokens=self._real_tokens,
+            draft=self._draft,
+            sampling=sampling,
+        )
 
 
 def _key(views: K7Buffers) -> tuple[Tensor, ...]:

@@ -109,9 +109,10 @@ def scatter_rows(pool: Tensor, rows: Tensor, places: Tensor) -> None:
 
 
 def allowed(mask_pool: Tensor, mask_rows: Tensor, real_tokens: int, vocab_size: int) -> Tensor:
-    """Bool [N, V]; row 0 of the pool is known without being read."""
+    """Bool [N, V]; row 0 of the pool is known without being read, and row -1 allows nothing."""
     real = torch.arange(vocab_size, device=mask_pool.device) < real_tokens
-    return torch.where(mask_rows.unsqueeze(1) == 0, real, unpack(mask_pool[mask_rows], vocab_size))
+    place = mask_rows.unsqueeze(1)
+    return torch.where(place == 0, real, unpack(mask_pool[mask_rows.clamp(min=0)], vocab_size)) & (place >= 0)
 
 
 def _cache_rows(block_tables: Tensor, slots: Tensor, places: Tensor, block_size: int) -> Tensor:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from heptagram_kernels.buffers import K7Buffers
 from heptagram_kernels.devices import Device
+from heptagram_kernels.layout import ROWS
+from heptagram_kernels.ops import NOBODYS
 from heptagram_kernels.sampling import Sampling
 
 Forward = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -39,23 +41,31 @@ def settle(
     logits: Tensor,
     *,
     device: Device,
+    real_tokens: int,
     draft: DraftStep | None = None,
     sampling: Sampling | None = None,
 ) -> Tensor:
     """Verify under the masks, and advance the state.
 
+    Only rows up to the last draft are looked at, and of those that are drawn no argmax is taken. Stop tokens are the
+    host's: each sequence has its own.
+
     Returns:
         ``counts``, int64 [B]: how many of ``verified`` each sequence takes; 0 where its slot has another owner by now,
-        where it is at its end, or where its last row had no usable logits.
+        where it is at its end, or where its first row had no usable logits.
     """
-    device.verify_greedy(
-        logits=logits,
-        token_ids=buffers.token_ids,
-        draft_counts=buffers.draft_counts,
+    owned = buffers.guards == buffers.state_generations[buffers.slots]
+    # Nobody asks for rows behind the last draft, of padding, or of a slot's former owner.
+    ends = (buffers.draft_counts + 1).mul_(owned).unsqueeze_(1)
+    rows = buffers.mask_rows.masked_fill(torch.arange(ROWS, device=ends.device) >= ends, NOBODYS)
+    if sampling is not None:
+        rows.index_fill_(0, sampling.sequences, NOBODYS)
+    device.ops.masked_argmax(
+        logits=logits.flatten(0, 1),
         mask_pool=buffers.mask_pool,
-        mask_rows=buffers.mask_rows,
-        out_verified=buffers.verified,
-        out_accepted=buffers.accepted,
+        mask_rows=rows.flatten(),
+        real_tokens=real_tokens,
+        out=buffers.verified.flatten(),
     )
     if sampling is not None:
         device.verify_sampled(
@@ -66,18 +76,27 @@ def settle(
             mask_rows=buffers.mask_rows,
             sampling=sampling,
             out_verified=buffers.verified,
-            out_accepted=buffers.accepted,
+            out_accepted=buffers.counts,
         )
-    _advance(buffers, draft)
+    limits = buffers.state_draft_limits[buffers.slots]
+    device.ops.verify_chain(
+        chosen=buffers.verified,
+        token_ids=buffers.token_ids,
+        draft_counts=buffers.draft_counts,
+        room=(limits + 1).mul_(owned),
+        stop_ids=buffers.slots[:0],
+        out_tokens=buffers.verified,
+        out_counts=buffers.counts,
+        out_finished=buffers.finished,
+    )
+    _advance(buffers, limits, draft)
     return buffers.counts
 
 
-def _advance(buffers: K7Buffers, draft: DraftStep | None) -> None:
-    slots = buffers.slots
-    anchors = buffers.verified.gather(1, buffers.accepted.unsqueeze(1)).squeeze(1)
-    limits = buffers.state_draft_limits[slots]
-    live = (buffers.guards == buffers.state_generations[slots]) & (limits >= 0) & (anchors >= 0)
-    torch.mul(buffers.accepted + 1, live, out=buffers.counts)
+def _advance(buffers: K7Buffers, limits: Tensor, draft: DraftStep | None) -> None:
+    slots, live = buffers.slots, buffers.counts > 0
+    last = buffers.verified.gather(1, (buffers.counts - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
+    anchors = torch.where(live, last, buffers.token_ids[:, 0])
     if draft is not None:
         draft(buffers, anchors)
     limits = limits - buffers.counts

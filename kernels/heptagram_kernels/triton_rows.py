@@ -21,8 +21,8 @@ NOT_A_NUMBER = tl.constexpr(0x7FFFFFFF << 32)  # above every number's
 
 @triton.jit
 def _allowed(pool, pool_stride, place, ids, real_tokens, vocab_size):
-    """Which ids a mask allows. Row 0 is known without being read."""
-    words = tl.load(pool + place * pool_stride + (ids >> 5), mask=ids < tl.where(place == 0, 0, vocab_size), other=0)
+    """Which ids a mask allows. Row 0 is known without being read, and row -1 allows nothing."""
+    words = tl.load(pool + place * pool_stride + (ids >> 5), mask=ids < tl.where(place <= 0, 0, vocab_size), other=0)
     listed = ((words >> (ids & 31)) & 1) != 0
     return (ids < tl.where(place == 0, real_tokens, 0)) | listed
 

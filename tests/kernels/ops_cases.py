@@ -66,7 +66,7 @@ def _masked(draw: st.DrawFn, random: np.random.Generator) -> dict[str, Any]:
     return {
         "logits": _strided(torch.from_numpy(logits).to(dtype), draw(st.sampled_from(["dense", "rows", "columns"]))),
         "mask_pool": torch.from_numpy(pool),
-        "mask_rows": torch.from_numpy(random.integers(0, len(pool), size=rows)),
+        "mask_rows": torch.from_numpy(random.integers(-1, len(pool), size=rows)),
         "real_tokens": real,
     }
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heptagram_kernels import cpu, reference, reference_sampling
+from heptagram_kernels import reference_sampling
 from heptagram_kernels.buffers import K7Buffers
-from heptagram_kernels.devices import Device
-from heptagram_kernels.graph import EagerGraph
+from heptagram_kernels.devices import Device, load_device
 from heptagram_kernels.layout import Bindings
+from heptagram_kernels.ops import load_ops
 from heptagram_kernels.plans import PlanIndex
 from heptagram_kernels.program import K7Program
 from heptagram_kernels.step import gather
@@ -53,8 +53,8 @@ def _program(device: Device, batches: tuple[int, ...] = (1, 2, 4), *, drafts: bo
         buffers,
         device=device,
         forward=_forward,
-        graphs=EagerGraph,
         batches=batches,
+        real_tokens=V,
         draft=_draft if drafts else None,
     )
     program.warm_up(vocab_size=V, dtype=torch.float32)
@@ -91,12 +91,9 @@ def _greedy(token: int, count: int) -> list[int]:
     return made
 
 
-REFERENCE = SimpleNamespace(
-    verify_greedy=reference.verify_greedy,
-    verify_sampled=reference_sampling.verify_sampled,
-    token_logprobs=reference_sampling.token_logprobs,
-)
-DEVICES: list[Device] = [REFERENCE, cpu]
+CPU = load_device("cpu")
+REFERENCE = replace(CPU, ops=load_ops("reference"), verify_sampled=reference_sampling.verify_sampled)
+DEVICES: list[Device] = [REFERENCE, CPU]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=["reference", "cpu"])
@@ -133,7 +130,7 @@ def test_both_devices_leave_the_same_state() -> None:
 
 
 def test_a_step_for_a_slots_former_owner_changes_nothing() -> None:
-    program = _program(cpu)
+    program = _program(CPU)
     _begin(program, 2, token=5, limit=50, generation=8)
     before = {name: getattr(program.buffers, name).clone() for name in K7Buffers.__slots__ if "state" in name}
     assert _step(program, {2: 7}) == {2: []}
@@ -142,7 +139,7 @@ def test_a_step_for_a_slots_former_owner_changes_nothing() -> None:
 
 
 def test_a_row_without_usable_logits_does_not_advance() -> None:
-    program = _program(cpu)
+    program = _program(CPU)
     _begin(program, 0, token=5, limit=50)
     program.buffers.mask_pool[1] = 0
     views = program.bucket(1)
@@ -153,7 +150,7 @@ def test_a_row_without_usable_logits_does_not_advance() -> None:
 
 
 def test_padding_to_a_larger_bucket_changes_no_state_and_no_output() -> None:
-    exact, padded = _program(cpu), _program(cpu, (4,))
+    exact, padded = _program(CPU), _program(CPU, (4,))
     for program in (exact, padded):
         _begin(program, 1, token=9, limit=30)
     for _ in range(4):
@@ -164,7 +161,7 @@ def test_padding_to_a_larger_bucket_changes_no_state_and_no_output() -> None:
 
 
 def test_a_replay_is_repeatable_bit_for_bit_mutates_no_input_and_keeps_no_activation() -> None:
-    program = _program(cpu)
+    program = _program(CPU)
     _begin(program, 0, token=9, limit=30)
     _step(program, {0: 1})
     state = {name: getattr(program.buffers, name).clone() for name in K7Buffers.__slots__ if "state" in name}
@@ -181,7 +178,7 @@ def test_a_replay_is_repeatable_bit_for_bit_mutates_no_input_and_keeps_no_activa
         assert all(torch.equal(getattr(views, name), tensor) for name, tensor in inputs.items())
         del logits
         assert alive() is None, "consumed logits are held"
-        outputs.append((views.verified.tolist(), views.accepted.tolist(), views.counts.tolist()))
+        outputs.append((views.verified.tolist(), views.finished.tolist(), views.counts.tolist()))
     assert outputs[0] == outputs[1] == outputs[2]
 
 
@@ -201,7 +198,7 @@ class _Persistent(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def test_replays_allocate_nothing_for_keeps() -> None:
-    program = _program(cpu)
+    program = _program(CPU)
     _begin(program, 0, token=9, limit=30)
     with _Persistent() as mode:
         for _ in range(3):
@@ -244,7 +241,9 @@ def test_a_graph_that_records_is_captured_once_a_bucket_and_fed_by_its_own_logit
     workspace.reserve(K7Buffers.declarations(Bindings(batch=SLOTS, vocab_size=V, pool_rows=3, slots=SLOTS)))
     buffers = K7Buffers.take(workspace)
     buffers.mask_pool.fill_(-1)
-    program = K7Program(buffers, device=cpu, forward=_forward, graphs=graph, batches=(1, 4), draft=_draft)
+    program = K7Program(
+        buffers, device=replace(CPU, graph=graph), forward=_forward, batches=(1, 4), real_tokens=V, draft=_draft
+    )
     program.warm_up(vocab_size=V, dtype=torch.float32)
     assert [one.captures for one in made] == [1, 1, 1, 1]
     _begin(program, 0, token=2, limit=40)

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from heptagram_kernels import reference_sampling as reference
 from heptagram_kernels.bitmask import pack
-from heptagram_kernels.devices import DEVICES, load_device
+from heptagram_kernels.devices import load_device
 from heptagram_kernels.sampling import TokenLogprobs
 
-DEVICE_NAMES = sorted(DEVICES)
+DEVICE_NAMES = ("cpu",)  # on CUDA it is the reference that runs
 
 
 @dataclass

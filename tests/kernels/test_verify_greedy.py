@@ -1,4 +1,4 @@
-"""Every device's verification equals the plain-torch reference, and the reference equals the definition."""
+"""What a step's operations commit is what the plain-torch reference does, and that equals the definition."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from heptagram_kernels import reference
 from heptagram_kernels.bitmask import VerifyGreedy, pack, unpack
-from heptagram_kernels.devices import DEVICES, load_device
+from heptagram_kernels.layout import ROWS
+from heptagram_kernels.ops import NO_CHOICE, load_ops
 
-DEVICE_NAMES = sorted(DEVICES)
+OPS = load_ops("cpu")
 
 
 @dataclass
@@ -40,6 +41,43 @@ class Case:
             out_accepted=accepted,
         )
         return verified.tolist(), accepted.tolist()
+
+
+def by_operations(
+    *,
+    logits: Tensor,
+    token_ids: Tensor,
+    draft_counts: Tensor,
+    mask_pool: Tensor,
+    mask_rows: Tensor,
+    out_verified: Tensor,
+    out_accepted: Tensor,
+) -> None:
+    """The same by the operations that a step is made of; what it commits is all that they say."""
+    dead = torch.arange(ROWS) > draft_counts.unsqueeze(1)
+    OPS.masked_argmax(
+        logits=logits.flatten(0, 1),
+        mask_pool=mask_pool,
+        mask_rows=mask_rows.masked_fill(dead, -1).flatten(),
+        real_tokens=logits.shape[2],
+        out=out_verified.flatten(),
+    )
+    counts, finished = torch.empty_like(draft_counts), torch.empty_like(draft_counts)
+    OPS.verify_chain(
+        chosen=out_verified,
+        token_ids=token_ids,
+        draft_counts=draft_counts,
+        room=torch.full_like(draft_counts, ROWS + 1),
+        stop_ids=draft_counts[:0],
+        out_tokens=out_verified,
+        out_counts=counts,
+        out_finished=finished,
+    )
+    out_accepted.copy_(counts - 1 + (finished == NO_CHOICE).long())
+
+
+def committed(outcome: tuple[list[list[int]], list[int]]) -> list[list[int]]:
+    return [tokens[: count + 1] for tokens, count in zip(*outcome, strict=True)]
 
 
 def defined(case: Case) -> tuple[list[list[int]], list[int]]:
@@ -92,7 +130,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
     likely = torch.tensor(defined(case)[0])[:, :-1]
     wrong = torch.from_numpy(random.random((batch, 7)) < draw(st.sampled_from([0.0, 0.2])))
-    case.token_ids[:, 1:] = torch.where(wrong, 0, likely)
+    case.token_ids[:, 1:] = torch.where(wrong, 0, likely.clamp(min=0))
     return case
 
 
@@ -110,17 +148,15 @@ def test_reference_is_the_definition(case: Case) -> None:
     assert case.run(reference.verify_greedy) == defined(case)
 
 
-@pytest.mark.parametrize("device", DEVICE_NAMES)
 @settings(max_examples=150, deadline=None)
 @given(case=cases())
-def test_device_equals_reference(device: str, case: Case) -> None:
-    assert case.run(load_device(device).verify_greedy) == case.run(reference.verify_greedy)
+def test_the_operations_of_a_step_commit_what_the_reference_does(case: Case) -> None:
+    assert committed(case.run(by_operations)) == committed(case.run(reference.verify_greedy))
 
 
-@pytest.mark.parametrize("device", DEVICE_NAMES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("allowed", [5, 3000, 49000])
-def test_real_width(device: str, dtype: torch.dtype, allowed: int) -> None:
+def test_real_width(dtype: torch.dtype, allowed: int) -> None:
     """SmolLM2's width, with the best token of each row forbidden so that masks really decide."""
     random = np.random.default_rng(0)
     logits = torch.from_numpy(random.normal(size=(2, 8, 49152)).astype(np.float32)).to(dtype)
@@ -136,7 +172,7 @@ def test_real_width(device: str, dtype: torch.dtype, allowed: int) -> None:
         mask_pool=torch.from_numpy(np.stack([pack(mask) for mask in masks])),
         mask_rows=torch.arange(1, 17).view(2, 8),
     )
-    assert case.run(load_device(device).verify_greedy) == case.run(reference.verify_greedy)
+    assert committed(case.run(by_operations)) == committed(case.run(reference.verify_greedy))
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32 - 1))
@@ -153,9 +189,6 @@ def test_pack_round_trip(width: int, seed: int) -> None:
         ("token_ids", torch.zeros(2, 7, dtype=torch.int64), "token_ids: got"),
         ("mask_pool", torch.zeros(3, 1, dtype=torch.int32), "mask_pool: got"),
         ("mask_pool", torch.zeros(3, 2, dtype=torch.int64), "mask_pool: got"),
-        ("draft_counts", torch.tensor([0, 8]), r"draft_counts: .* must be 0 to 7"),
-        ("draft_counts", torch.tensor([-1, 0]), r"draft_counts: .* must be 0 to 7"),
-        ("mask_rows", torch.full((2, 8), 3), r"mask_rows: .* must be 0 to 2"),
         ("mask_rows", torch.zeros(2, 8, dtype=torch.int64, device="meta"), "move all of them to one device"),
     ],
 )
@@ -169,4 +202,4 @@ def test_wrong_arguments_are_named(name: str, value: Tensor, message: str) -> No
     )
     setattr(case, name, value)
     with pytest.raises(ValueError, match=message):
-        case.run(load_device("cpu").verify_greedy)
+        case.run(reference.verify_greedy)

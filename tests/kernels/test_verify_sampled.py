@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from heptagram_kernels import cpu_sampling, torch_sampling
 from heptagram_kernels import reference_sampling as reference
 from heptagram_kernels.bitmask import pack
-from heptagram_kernels.devices import DEVICES, load_device
+from heptagram_kernels.sampling import VerifySampled
 from tests.kernels.sampling_cases import Draws, SampledCase, exact, first_rows, p_value, sampling_of
 
-DEVICE_NAMES = sorted(DEVICES)
-VERIFIERS = {name: load_device(name).verify_sampled for name in DEVICE_NAMES} | {"reference": reference.verify_sampled}
+OURS: Mapping[str, VerifySampled] = {"cpu": cpu_sampling.verify_sampled, "torch": torch_sampling.verify_sampled}
+VERIFIERS: Mapping[str, VerifySampled] = {**OURS, "reference": reference.verify_sampled}
 LOGITS = (1.0, 0.2, -0.5, 2.0, 0.2, -3.0)
 
 
@@ -66,17 +67,17 @@ def _draws(width: int) -> st.SearchStrategy[Draws]:
     )
 
 
-@pytest.mark.parametrize("device", DEVICE_NAMES)
+@pytest.mark.parametrize("name", OURS)
 @settings(max_examples=200, deadline=None)
 @given(case=cases())
-def test_devices_equal_the_reference(device: str, case: SampledCase) -> None:
-    assert case.run(load_device(device).verify_sampled) == case.run(reference.verify_sampled)
+def test_devices_equal_the_reference(name: str, case: SampledCase) -> None:
+    assert case.run(OURS[name]) == case.run(reference.verify_sampled)
 
 
-@pytest.mark.parametrize("device", DEVICE_NAMES)
+@pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("allowed", [5, 3000, 49152])
-def test_real_width(device: str, dtype: torch.dtype, allowed: int) -> None:
+def test_real_width(name: str, dtype: torch.dtype, allowed: int) -> None:
     random = np.random.default_rng(0)
     masks = np.zeros((17, 49152), dtype=np.bool_)
     for row in masks:
@@ -95,7 +96,7 @@ def test_real_width(device: str, dtype: torch.dtype, allowed: int) -> None:
         mask_rows=torch.arange(32).view(4, 8) % 17,
         sampling=sampling_of(kinds),
     )
-    assert case.run(load_device(device).verify_sampled) == case.run(reference.verify_sampled)
+    assert case.run(OURS[name]) == case.run(reference.verify_sampled)
 
 
 _HISTORY = {0: 2, 2: 1, 3: 0, 5: 4}
@@ -237,4 +238,4 @@ def test_wrong_arguments_are_named(name: str, value: Tensor, message: str) -> No
     changed: dict[str, Any] = {name: value}
     case.sampling = replace(case.sampling, **changed)
     with pytest.raises(ValueError, match=message):
-        case.run(load_device("cpu").verify_sampled)
+        case.run(cpu_sampling.verify_sampled)

@@ -40,7 +40,6 @@ from heptagram_backend.trigger import TriggerWatch
 from heptagram_backend.validate import OutputValidator
 from heptagram_kernels.buffers import K7Buffers
 from heptagram_kernels.devices import load_device
-from heptagram_kernels.graph import load_graph
 from heptagram_kernels.layout import LOGITS_DTYPES, Bindings
 from heptagram_kernels.mask_pool import MaskRows, mask_rows
 from heptagram_kernels.program import K7Program
@@ -105,8 +104,8 @@ def make_parts(
         buffers,
         device=device,
         forward=_forward(target),
-        graphs=load_graph(options.device),
         batches=range(1, slots + 1),
+        real_tokens=len(vocabulary.token_bytes),
     )
     program.warm_up(vocab_size=width, dtype=_DTYPES[options.dtype])
     lock(workspace, *([target.workspace] if isinstance(target, OwnsWorkspace) else []))
