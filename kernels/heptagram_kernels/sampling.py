@@ -55,7 +55,7 @@ class Sampling:
 class VerifySampled(Protocol):
     """Draw the live rows of the sequences in ``sampling``, up to the first one that rejects a draft.
 
-    Other sequences of the batch are left alone: run it after ``verify_greedy``, which it overwrites where it draws.
+    Other sequences of the batch are left alone, and those that it draws need no argmax before.
 
     Args:
         logits, token_ids, draft_counts, mask_pool, mask_rows: as of :class:`heptagram_kernels.bitmask.VerifyGreedy`.
