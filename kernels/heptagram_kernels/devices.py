@@ -17,7 +17,11 @@ from heptagram_kernels.graph import Graph, load_graph
 from heptagram_kernels.ops import Ops, load_ops
 from heptagram_kernels.sampling import TokenLogprobs, VerifySampled
 
-DEVICES: Final[dict[str, str]] = {"cpu": "heptagram_kernels.cpu", "cuda": "heptagram_kernels.cuda"}
+DEVICES: Final[dict[str, str]] = {
+    "cpu": "heptagram_kernels.cpu",
+    "cuda": "heptagram_kernels.cuda",
+    "npu": "heptagram_kernels.npu",
+}
 
 
 class DeviceModule(Protocol):

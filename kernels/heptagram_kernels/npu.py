@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from heptagram_kernels.npu_verify import token_logprobs, verify_greedy, verify_sampled
+from heptagram_kernels.npu_verify import token_logprobs, verify_sampled
 
 try:
     import torch_npu  # noqa: F401
@@ -19,7 +19,7 @@ except (ImportError, OSError) as error:
         "set_env.sh before the start"
     ) from error
 
-__all__ = ["MemoryReport", "memory_report", "runtime", "select", "token_logprobs", "verify_greedy", "verify_sampled"]
+__all__ = ["MemoryReport", "memory_report", "runtime", "select", "token_logprobs", "verify_sampled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,15 +125,14 @@ def put_rows(target: Tensor, places: Tensor, rows: Tensor) -> None:
         target.index_copy_(0, places, rows)
 
 
-def allowed(mask_pool: Tensor, mask_rows: Tensor, vocab_size: int, real_tokens: int | None = None) -> Tensor:
-    """Bool [N, V]; where ``real_tokens`` is given, row 0 of the pool is not looked at."""
+def allowed(mask_pool: Tensor, mask_rows: Tensor, vocab_size: int, real_tokens: int) -> Tensor:
+    """Bool [N, V]; row 0 of the pool is known without being looked at, and row -1 allows nothing."""
     bits = torch.arange(32, dtype=torch.int32, device=mask_pool.device)  # int64 would double what is moved
-    words = mask_pool.index_select(0, mask_rows).unsqueeze(-1)
+    words = mask_pool.index_select(0, mask_rows.clamp(min=0)).unsqueeze(-1)
     mask = torch.bitwise_and(words >> bits, 1).flatten(-2)[:, :vocab_size] != 0
-    if real_tokens is None:
-        return mask
     real = torch.arange(vocab_size, device=mask_pool.device) < real_tokens
-    return torch.where(mask_rows.unsqueeze(1) == 0, real, mask)
+    place = mask_rows.unsqueeze(1)
+    return torch.where(place == 0, real, mask) & (place >= 0)
 
 
 def masked(logits: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

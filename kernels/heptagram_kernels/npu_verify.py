@@ -1,4 +1,4 @@
-"""Verification on Ascend. The greedy half is captured; the half that samples goes through the host."""
+"""Sampling on Ascend goes through the host; what is greedy is captured, in :mod:`heptagram_kernels.npu_ops`."""
 
 from __future__ import annotations
 
@@ -8,37 +8,7 @@ import torch
 from torch import Tensor
 
 from heptagram_kernels import cpu
-from heptagram_kernels.bitmask import check_arguments
-from heptagram_kernels.layout import ROWS
-from heptagram_kernels.npu_ops import accepted, allowed, best, masked
 from heptagram_kernels.sampling import Sampling
-
-
-def verify_greedy(
-    *,
-    logits: Tensor,
-    token_ids: Tensor,
-    draft_counts: Tensor,
-    mask_pool: Tensor,
-    mask_rows: Tensor,
-    out_verified: Tensor,
-    out_accepted: Tensor,
-) -> None:
-    """See :class:`heptagram_kernels.bitmask.VerifyGreedy`; values are not checked, which would wait for the device."""
-    check_arguments(
-        logits=logits,
-        token_ids=token_ids,
-        draft_counts=draft_counts,
-        mask_pool=mask_pool,
-        mask_rows=mask_rows,
-        out_verified=out_verified,
-        out_accepted=out_accepted,
-    )
-    mask = allowed(mask_pool, mask_rows.flatten(), logits.shape[2])
-    chosen = best(masked(logits.flatten(0, 1), mask)).view(mask_rows.shape)
-    row = torch.arange(ROWS, device=logits.device)
-    out_verified.copy_(chosen.masked_fill_(row > draft_counts.unsqueeze(1), 0))
-    out_accepted.copy_(accepted(out_verified, token_ids, draft_counts))
 
 
 def verify_sampled(

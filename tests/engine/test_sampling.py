@@ -18,7 +18,6 @@ from heptagram_backend.engines.parts import Parts, assemble
 from heptagram_backend.errors import RequestError
 from heptagram_backend.generation import DraftSource, GenerationRequest, OutputSpec, SamplingParams, TokenBias, Trigger
 from heptagram_backend.targets.transformers_target import TransformersTarget
-from heptagram_kernels import cpu
 from heptagram_wire.events import ArgumentsDelta, ReasoningDelta, TextDelta, TokenLogprob
 from tests.engine.harness import (
     EOS,
@@ -130,7 +129,8 @@ def test_a_greedy_step_calls_no_operation_of_the_sampler(
     def called(**arguments: object) -> None:
         raise AssertionError("a greedy step must pay nothing")
 
-    monkeypatch.setattr(cpu, "verify_sampled", called)
+    program = parts.step._inputs._program
+    monkeypatch.setattr(program, "_device", replace(program._device, verify_sampled=called))
     monkeypatch.setattr(parts.step._sampler, "_logprobs", called)
     assert drive(parts, [REQUESTS[GREEDY]]) == [plain[GREEDY]]
     with pytest.raises(AssertionError, match="must pay nothing"):

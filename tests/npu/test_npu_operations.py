@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from heptagram_kernels import npu_verify, reference, reference_sampling
+from heptagram_kernels import npu_verify, reference_sampling
 from heptagram_kernels.npu_attention import FusedAttention, MaskedAttention
 from heptagram_kernels.ops import load_ops
 from tests.kernels import ops_cases
 from tests.kernels.sampling_cases import SampledCase
 from tests.kernels.test_token_logprobs import Case as LogprobsCase
 from tests.kernels.test_token_logprobs import cases as logprobs_cases
-from tests.kernels.test_verify_greedy import Case as GreedyCase
-from tests.kernels.test_verify_greedy import cases as greedy_cases
 from tests.kernels.test_verify_sampled import cases as sampled_cases
 
 
@@ -26,12 +24,6 @@ from tests.kernels.test_verify_sampled import cases as sampled_cases
 @given(data=st.data())
 def test_operations_equal_the_reference_on_the_cpu(name: str, data: st.DataObject) -> None:
     data.draw(ops_cases.cases(name)).check(load_ops("npu"), load_ops("reference"))
-
-
-@settings(max_examples=100, deadline=None)
-@given(case=greedy_cases())
-def test_greedy_verification_equals_the_reference_on_the_cpu(case: GreedyCase) -> None:
-    assert case.run(npu_verify.verify_greedy) == case.run(reference.verify_greedy)
 
 
 @settings(max_examples=60, deadline=None)

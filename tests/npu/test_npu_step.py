@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from types import SimpleNamespace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from heptagram_kernels import reference, reference_sampling
 from heptagram_kernels.buffers import K7Buffers
+from heptagram_kernels.devices import load_device
 from heptagram_kernels.ops import load_ops
 from tests.npu.tracing import HostSyncError, Trace
 from tests.npu.whole_step import WholeStep, begin, masked_attention
 
-REFERENCE = SimpleNamespace(
-    verify_greedy=reference.verify_greedy,
-    verify_sampled=reference_sampling.verify_sampled,
-    token_logprobs=reference_sampling.token_logprobs,
-)
+REFERENCE = replace(load_device("cpu"), ops=load_ops("reference"))
 
 
 def _held(step: WholeStep) -> dict[str, Tensor]:
@@ -32,7 +27,7 @@ def _held(step: WholeStep) -> dict[str, Tensor]:
 
 def test_three_steps_leave_on_the_cpu_what_the_reference_operations_leave() -> None:
     ours = WholeStep("cpu", torch.float32, masked_attention())
-    theirs = WholeStep("cpu", torch.float32, masked_attention(), ops=load_ops("reference"), verifiers=REFERENCE)
+    theirs = WholeStep("cpu", torch.float32, masked_attention(), operations=REFERENCE)
     for step in (ours, theirs):
         begin(step)
         for _ in range(3):

@@ -5,8 +5,8 @@ The layer is the tests' own, small and with random weights; everything else is w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -14,10 +14,10 @@ from torch.nn.functional import rms_norm, silu
 
 from heptagram_kernels import npu_ops
 from heptagram_kernels.buffers import K7Buffers
-from heptagram_kernels.devices import Device
+from heptagram_kernels.devices import Device, load_device
 from heptagram_kernels.layout import CANDIDATES, ROWS, Bindings
 from heptagram_kernels.npu_attention import Attention, MaskedAttention
-from heptagram_kernels.npu_verify import token_logprobs, verify_greedy, verify_sampled
+from heptagram_kernels.npu_verify import verify_sampled
 from heptagram_kernels.ops import Ops
 from heptagram_kernels.step import gather, settle
 from heptagram_kernels.workspace import Workspace
@@ -27,11 +27,12 @@ HEADS, KEY_HEADS, WIDTH = 4, 2, 16
 HIDDEN, RANK = 32, 8
 BLOCK, ENTRIES = 16, 4
 CONTEXT = BLOCK * ENTRIES
-NPU: Device = SimpleNamespace(verify_greedy=verify_greedy, verify_sampled=verify_sampled, token_logprobs=token_logprobs)
+NPU: Device = replace(load_device("cpu"), name="npu", ops=Ops(npu_ops), verify_sampled=verify_sampled)
+"""The Ascend device without its graph, and without torch_npu."""
 
 
 class WholeStep:
-    """All that a step owns, on one device; a call runs the step with the operations of ``ops`` and ``verifiers``."""
+    """All that a step owns, on one device; a call runs the step with the operations of ``operations``."""
 
     def __init__(
         self,
@@ -39,15 +40,14 @@ class WholeStep:
         dtype: torch.dtype,
         attention: Attention,
         *,
-        ops: Ops | None = None,
-        verifiers: Device = NPU,
+        operations: Device = NPU,
     ) -> None:
         torch.manual_seed(1)
 
         def weight(*shape: int) -> Tensor:
             return (torch.rand(shape, device=device) - 0.5).to(dtype)
 
-        self._ops, self._verifiers = ops or Ops(npu_ops), verifiers
+        self._ops, self._operations = operations.ops, operations
 
         workspace = Workspace("step", device=device)
         workspace.reserve(K7Buffers.declarations(Bindings(batch=BATCH, vocab_size=V, pool_rows=4, slots=SLOTS)))
@@ -73,7 +73,8 @@ class WholeStep:
         gather(self.buffers)
         hidden = self._forward()
         draft = partial(self._draft, hidden[:, 0])
-        return settle(self.buffers, hidden @ self._embedding.T, device=self._verifiers, draft=draft)
+        logits = hidden @ self._embedding.T
+        return settle(self.buffers, logits, device=self._operations, real_tokens=V, draft=draft)
 
     def _forward(self) -> Tensor:
         buffers = self.buffers
