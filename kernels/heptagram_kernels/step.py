@@ -56,7 +56,7 @@ def settle(
     """
     owned = buffers.guards == buffers.state_generations[buffers.slots]
     # Nobody asks for rows behind the last draft, of padding, or of a slot's former owner.
-    ends = (buffers.draft_counts + 1).mul_(owned).unsqueeze_(1)
+    ends = (buffers.draft_counts + 1).mul_(owned).unsqueeze(1)
     rows = buffers.mask_rows.masked_fill(torch.arange(ROWS, device=ends.device) >= ends, NOBODYS)
     if sampling is not None:
         rows.index_fill_(0, sampling.sequences, NOBODYS)
