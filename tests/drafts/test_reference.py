@@ -1,7 +1,7 @@
-"""The draft network against DeepSpec's mathematics: outputs recorded on random weights, fp32.
+"""The draft network against DeepSpec's own: its outputs on random weights, fp32, recorded (each file's metadata has the
+origin and version).
 
-The recordings come from a transcription of DeepSpec's forward (each file's metadata has the origin), over transformers'
-own layers, with one attention mask for all anchors; ours attends to a cut context, a sequence at a time.
+DeepSpec computes all anchors under one attention mask; ours attends to a cut context, a sequence at a time.
 """
 
 from __future__ import annotations
