@@ -113,6 +113,12 @@ def _ensemble(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  #
     return ensemble_against_engine(tool_calls(1 if quick else 4, max_tokens=_MAX_TOKENS), 3 if quick else 9)
 
 
+def _pipeline(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
+    from benchmarks.pipeline import pipeline
+
+    return pipeline(engine, requests, 2 if quick else 9)
+
+
 def _blocks(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
     from benchmarks.paging import blocks
 
@@ -144,6 +150,7 @@ SUITES: Final[Mapping[str, Callable[[BenchEngine, Requests, bool], Suite]]] = {
     "drafters": _drafters,
     "batches": _batches,
     "sampling": _sampling,
+    "pipeline": _pipeline,
     "blocks": _blocks,
     "prefix": _prefix,
     "long-prompt": _long_prompt,

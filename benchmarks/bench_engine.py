@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.forced import TeacherForced
 from heptagram_backend.checkpoint import resolve
@@ -21,6 +21,7 @@ from heptagram_backend.release import EngineOptions, Release
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.sequence import State
 from heptagram_backend.targets import load_target
+from heptagram_backend.targets.base import Target
 from heptagram_backend.tokenizer import CheckpointTokenizer
 from heptagram_kernels.layout import K7_LAYOUT
 from heptagram_wire.events import Event
@@ -77,10 +78,16 @@ class _TimedPlanner:
         self._inner = inner
         self.seconds = 0.0
 
-    def plan(self, sequence: Running) -> Draft:
+    def draft(self, sequence: Running) -> Draft:
+        return self._timed(self._inner.draft, sequence)
+
+    def mask(self, sequence: Running, draft: Draft) -> Draft:
+        return self._timed(self._inner.mask, sequence, draft)
+
+    def _timed(self, plan: Callable[..., Draft], *arguments: Any) -> Draft:
         start = time.perf_counter()
         try:
-            return self._inner.plan(sequence)
+            return plan(*arguments)
         finally:
             self.seconds += time.perf_counter() - start
 
@@ -93,8 +100,10 @@ class BenchEngine:
         options = EngineOptions(threads=threads, max_model_len=max_model_len)
         release = Release("bench", str(folder), "chatml_json", k7_layout=K7_LAYOUT.describe(), engine=options)
         self.preprocessor = Preprocessor(release, folder)
-        self.target = TeacherForced(load_target(options, folder))
-        self.parts = _parts(folder, self.target, options)
+        self._folder, self._options = folder, options
+        self.model = load_target(options, folder)
+        self.target = TeacherForced(self.model)
+        self.parts = self.parts_over(self.target)
         self._planner = _TimedPlanner(self.parts.step._planner)
         self.parts.step._planner = self._planner  # type: ignore[assignment]
 
@@ -130,6 +139,10 @@ class BenchEngine:
             sequence.release_grammar()
         return measured
 
+    def parts_over(self, target: Target, **changes: Any) -> Parts:
+        """Parts of another engine for the same model, with the same options but for ``changes``."""
+        return _parts(self._folder, target, replace(self._options, **changes))
+
     def close(self) -> None:
         self.parts.grammars.close()
 
@@ -148,7 +161,7 @@ class BenchEngine:
         return sequence
 
 
-def _parts(folder: Path, target: TeacherForced, options: EngineOptions) -> Parts:
+def _parts(folder: Path, target: Target, options: EngineOptions) -> Parts:
     tokenizer = CheckpointTokenizer(folder)
     pieces = tokenizer.token_bytes()
     return make_parts(

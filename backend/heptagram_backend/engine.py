@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from heptagram_backend.admission import Admission
+from heptagram_backend.beside import beside
 from heptagram_backend.choices import make_choices
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.ends import CountedSink
@@ -75,7 +76,7 @@ class K7Engine:
         make_sequence: Callable[[str, GenerationRequest, Sink], Sequence],
         limits: EngineLimits,
         wake: threading.Event,
-        pipelined: bool = True,
+        pipelined: bool,
     ) -> None:
         self._scheduler = scheduler
         self._grammars = grammars
@@ -95,7 +96,7 @@ class K7Engine:
             scheduler=scheduler,
             grammars=grammars,
             teller=Teller(limits.version),
-            outbox=Outbox(pipelined=pipelined),
+            outbox=Outbox(beside("k7-teller", pipelined=pipelined)),
             stats=self._stats,
             max_deadline_ms=limits.max_deadline_ms,
             forgotten=self._forgotten,

@@ -41,18 +41,16 @@ class StepInputs:
         self._generations = 0
 
     def load(self, planned: Sequence[tuple[Request, Draft]]) -> Batch:
-        """Fill the state and the inputs of a step. Dead rows hold token 0 and point at row 0 of the pool."""
-        self._masks.flush()
+        """Fill the state and the inputs of a step. Dead rows hold token 0 and point at row 0 of the pool; so do those
+        that :meth:`mask` is still to point elsewhere."""
         count = len(planned)
         buffers = self._program.bucket(count)
         tokens = np.zeros((count, ROWS), dtype=np.int64)
-        rows = np.zeros((count, ROWS), dtype=np.int64)
         numbers = np.empty((6, count), dtype=np.int64)
         for place, (request, draft) in enumerate(planned):
             assert request.slot is not None
             tokens[place, 0] = request.tokens[-1]
             tokens[place, 1 : 1 + len(draft.tokens)] = draft.tokens
-            rows[place, : len(draft.rows)] = draft.rows
             numbers[:, place] = (
                 request.slot,
                 self._generation(request.slot, request.id),
@@ -64,7 +62,7 @@ class StepInputs:
         slots, generations, positions, drafts, limits, most = torch.from_numpy(numbers).to(buffers.slots.device)
         buffers.slots[:count] = slots
         buffers.guards[:count] = generations
-        buffers.mask_rows[:count] = torch.from_numpy(rows)
+        buffers.mask_rows[:count] = 0
         self._program.pad(buffers, count)
         buffers.state_tokens.index_copy_(0, slots, torch.from_numpy(tokens).to(slots.device))
         buffers.state_generations.index_copy_(0, slots, generations)
@@ -73,6 +71,15 @@ class StepInputs:
         buffers.state_draft_limits.index_copy_(0, slots, limits)
         buffers.state_max_drafts.index_copy_(0, slots, most)
         return Batch(count, buffers)
+
+    def mask(self, batch: Batch, planned: Sequence[tuple[Request, Draft]]) -> None:
+        """Point the rows of a loaded step at their masks, behind its forward; drafts may have become fewer."""
+        self._masks.flush()
+        rows = np.zeros((batch.size, ROWS), dtype=np.int64)
+        for place, (_, draft) in enumerate(planned):
+            rows[place, : len(draft.rows)] = draft.rows
+        batch.buffers.mask_rows[: batch.size] = torch.from_numpy(rows)
+        batch.buffers.draft_counts[: batch.size] = torch.tensor([len(draft.tokens) for _, draft in planned])
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits [bucket, 8, V] of a step without prompts beside it."""

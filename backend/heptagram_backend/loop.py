@@ -91,6 +91,7 @@ class Loop:
         """Nothing runs any more; the last of the last step is told when this returns."""
         self._outbox.join()
         self._outbox.close()
+        self._step.close()
         self._scheduler.check()
 
     def _meet(self) -> bool:
@@ -138,7 +139,9 @@ class Loop:
         for sequence in turn.decode:
             sequence.stats.first_step = sequence.stats.first_step or now
         try:
-            verdicts = self._step.compute(turn.decode, turn.chunks)
+            planned = self._step.plan(turn.decode)
+            self._outbox.start()
+            verdicts = self._step.compute(planned, turn.chunks)
         except Exception as error:
             _log.exception("a turn of %d steps and %d chunks", len(turn.decode), len(turn.chunks))
             self._meet()

@@ -3,6 +3,10 @@
 On a constrained sequence one walk does both. At each row the matcher is filled, then asked for the next draft: the
 grammar's forced text in its canonical tokens first, then what the drafter proposes, as long as it is legal. The rows
 filled on the walk are the verify masks; nothing is filled twice. The walk is rolled back exactly, whatever happens.
+
+Drafts must be final before the forward, masks only before their rows are read behind it. So where a device leaves the
+host free, the walk is made twice: for drafts, asking the matcher but filling nothing, and under the forward once more
+along these drafts, filling the masks, which is what costs. A drafter that reads masks has the one walk all the same.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from heptagram_backend.sequence import Sequence
 ROWS = 8
 MAX_DRAFTS = ROWS - 1
 _ALL: Final = Placed(ALL_TOKENS, 0)
+_NOTHING: Final = "the grammar reached a state from which no token is allowed"
 _FORCED_BYTES = 1024  # more than seven tokens hold; a long constant is not encoded whole at every step
 
 
@@ -30,12 +35,13 @@ _FORCED_BYTES = 1024  # more than seven tokens hold; a long constant is not enco
 class Draft:
     """``tokens`` (at most 7), and in ``rows`` one pool index for each of them and for the bonus row.
 
-    ``forced`` holds the places of those drafts that are the grammar's forced text. Of the ``masked_rows``,
-    ``mask_hits`` lay on the device already, and ``mask_bytes`` were uploaded for the others.
+    ``rows`` is empty while masks are still to be filled. ``forced`` holds the places of those drafts that are the
+    grammar's forced text. Of the ``masked_rows``, ``mask_hits`` lay on the device already, and ``mask_bytes`` were
+    uploaded for the others.
     """
 
     tokens: tuple[int, ...]
-    rows: tuple[int, ...]
+    rows: tuple[int, ...] = ()
     forced: tuple[int, ...] = ()
     masked_rows: int = 0
     mask_hits: int = 0
@@ -43,15 +49,21 @@ class Draft:
 
 
 class Planner:
-    """Plans one sequence at a time. ``encode`` turns text into the tokenizer's canonical tokens."""
+    """Plans one sequence at a time. ``encode`` turns text into the tokenizer's canonical tokens.
 
-    def __init__(self, *, pool: MaskPool, words: int, encode: Callable[[str], list[int]]) -> None:
+    With ``masks_later`` the masks of constrained sequences are left to :meth:`mask`.
+    """
+
+    def __init__(
+        self, *, pool: MaskPool, words: int, encode: Callable[[str], list[int]], masks_later: bool = False
+    ) -> None:
         self._pool = pool
+        self._masks_later = masks_later
         self._encode = encode
         self._row = np.zeros(words, dtype=np.int32)
 
-    def plan(self, sequence: Sequence) -> Draft:
-        """Drafts and masks of the next step; the matcher is left as it was.
+    def draft(self, sequence: Sequence) -> Draft:
+        """Drafts of the next step, and their masks if they are not left for later. The matcher is left as it was.
 
         Raises:
             EngineError: the grammar allows nothing at all here.
@@ -60,7 +72,50 @@ class Planner:
         if sequence.grammar is None:
             tokens = tuple(sequence.drafter.propose((), limit)) if limit else ()
             return Draft(tokens, (ALL_TOKENS,) * (len(tokens) + 1))
+        if self._masks_later and not sequence.drafts_by_mask:
+            return self._look_ahead(sequence, sequence.grammar, limit)
         return self._walk(sequence, sequence.grammar, limit)
+
+    def mask(self, sequence: Sequence, draft: Draft) -> Draft:
+        """``draft`` with its masks, cut before a token behind which none is allowed. The matcher is left as it was.
+
+        Raises:
+            EngineError: as :meth:`draft`.
+        """
+        assert sequence.grammar is not None
+        grammar, masks, accepted = sequence.grammar, list[Placed](), 0
+        try:
+            while not _is_left(sequence, grammar):
+                if (mask := self._mask(grammar)) is None:
+                    break
+                masks.append(mask)
+                if accepted == len(draft.tokens):
+                    break
+                if not grammar.accept(draft.tokens[accepted]):
+                    raise EngineError(f"the grammar refused the draft {draft.tokens[accepted]} that it allowed before")
+                accepted += 1
+            else:
+                masks.append(_ALL)  # the call is complete, the text behind it is free
+        finally:
+            grammar.rollback(accepted)
+        if not masks:
+            raise EngineError(_NOTHING)
+        forced = tuple(place for place in draft.forced if place < len(masks) - 1)
+        return _masked(draft.tokens[: len(masks) - 1], masks, forced)
+
+    def _look_ahead(self, sequence: Sequence, grammar: Grammar, limit: int) -> Draft:
+        """The drafts alone."""
+        source = _Candidates(sequence, grammar, self._encode)
+        tokens: list[int] = []
+        try:
+            while len(tokens) < limit and not _is_left(sequence, grammar):
+                token = source.next(tokens, limit - len(tokens), None)
+                if token is None:
+                    break
+                tokens.append(token)
+        finally:
+            grammar.rollback(len(tokens))
+        return Draft(tuple(tokens), forced=tuple(source.forced))
 
     def _walk(self, sequence: Sequence, grammar: Grammar, limit: int) -> Draft:
         source = _Candidates(sequence, grammar, self._encode)
@@ -68,7 +123,7 @@ class Planner:
         masks: list[Placed] = []
         try:
             while True:
-                if sequence.leaves_grammar and grammar.completed:
+                if _is_left(sequence, grammar):
                     masks.append(_ALL)  # the call is complete, the text behind it is free
                     break
                 if (mask := self._mask(grammar)) is None:
@@ -83,15 +138,7 @@ class Planner:
                 tokens.append(token)
         finally:
             grammar.rollback(len(tokens))
-        masked = [mask for mask in masks if mask.row != ALL_TOKENS]
-        return Draft(
-            tokens=tuple(tokens),
-            rows=tuple(mask.row for mask in masks),
-            forced=tuple(source.forced),
-            masked_rows=len(masked),
-            mask_hits=sum(mask.uploaded == 0 for mask in masked),
-            mask_bytes=sum(mask.uploaded for mask in masked),
-        )
+        return _masked(tuple(tokens), masks, tuple(source.forced))
 
     def _mask(self, grammar: Grammar) -> Placed | None:
         """Where the next mask lies; ``None`` where no token is allowed."""
@@ -103,9 +150,26 @@ class Planner:
     def _retreat(grammar: Grammar, tokens: list[int]) -> None:
         """Take back a draft behind which no token is allowed: a draft must never be what ends a request."""
         if not tokens:
-            raise EngineError("the grammar reached a state from which no token is allowed")
+            raise EngineError(_NOTHING)
         grammar.rollback(1)
         tokens.pop()
+
+
+def _is_left(sequence: Sequence, grammar: Grammar) -> bool:
+    """The call is complete, and the text behind it is free."""
+    return sequence.leaves_grammar and grammar.completed
+
+
+def _masked(tokens: tuple[int, ...], masks: list[Placed], forced: tuple[int, ...]) -> Draft:
+    masked = [mask for mask in masks if mask.row != ALL_TOKENS]
+    return Draft(
+        tokens=tokens,
+        rows=tuple(mask.row for mask in masks),
+        forced=forced,
+        masked_rows=len(masked),
+        mask_hits=sum(mask.uploaded == 0 for mask in masked),
+        mask_bytes=sum(mask.uploaded for mask in masked),
+    )
 
 
 class _Candidates:

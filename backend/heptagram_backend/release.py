@@ -47,6 +47,8 @@ class EngineOptions:
     ``rejection_sample_method`` says how drafts of sampled answers are verified, under vLLM's names: ``strict`` ones
     equal what the seed draws without them, ``probabilistic`` ones are accepted with their probability. Both have the
     exact distribution; only under ``strict`` is a seed's answer the same whatever is drafted.
+    ``pipelined`` fills masks, and tells what the step before did, on threads beside the forward. By default where the
+    device leaves the host free; on the CPU the threads only take what they compute from the forward.
     """
 
     name: str = "k7"
@@ -69,6 +71,7 @@ class EngineOptions:
     max_deadline_ms: int = 600_000
     max_drain_ms: int = 120_000
     mask_pool_rows: int = 1024
+    pipelined: bool | None = None
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
@@ -92,6 +95,10 @@ class EngineOptions:
     @property
     def batched_tokens(self) -> int:
         return self.max_num_batched_tokens or 8 * self.max_num_seqs + 64
+
+    @property
+    def is_pipelined(self) -> bool:
+        return self.device != "cpu" if self.pipelined is None else self.pipelined
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Sequence:
     stop_ids: frozenset[int]
     sampling: SequenceSampling | None = None  # None: greedy
     drafts_forced: bool = True  # the grammar's forced text is drafted
+    drafts_by_mask: bool = False  # the drafter reads the masks, so they are filled first
     watch: TriggerWatch | None = None  # while text is free and a call may open
     arrived: float = field(default_factory=time.monotonic)
     state: State = State.QUEUED

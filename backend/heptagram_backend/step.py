@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 import torch
@@ -48,6 +49,9 @@ class Verdicts:
     faults: Seq[Outcome] = ()
 
 
+Planned = tuple[list[tuple[Sequence, Draft]], list[Outcome]]
+"""What is computed, and who failed on the way there."""
+
 _NO_LOGITS = torch.empty(0)
 
 
@@ -60,6 +64,7 @@ class K7Step:
         sampler: RowSampler,
         planner: Planner,
         grammars: GrammarCompiler,
+        masking: Executor,
     ) -> None:
         self._target = target
         self._paged = target if isinstance(target, PagedTarget) else None
@@ -67,46 +72,14 @@ class K7Step:
         self._sampler = sampler
         self._planner = planner
         self._grammars = grammars
+        self._masking = masking
 
     def run(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> list[Outcome]:
-        """:meth:`compute` and :meth:`commit` in one."""
-        return self.commit(self.compute(sequences, chunks))
+        """:meth:`plan`, :meth:`compute` and :meth:`commit` in one."""
+        return self.commit(self.compute(self.plan(sequences), chunks))
 
-    def compute(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> Verdicts:
-        """One step for all ``sequences``, and the prompt rows of ``chunks``. Nothing is committed.
-
-        Neither emitters nor sinks are touched, so the step before may still be told. A fault in planning one of
-        ``sequences`` ends up in its own outcome.
-        """
-        planned, faults = self._plan(sequences)
-        if not planned and not chunks:
-            return Verdicts(faults=faults)
-        logits, batch = self._forward(planned, chunks)
-        if not planned:
-            return Verdicts(faults=faults)
-        tokens = self._inputs.verify(batch, logits, self._sampler.arguments(planned, logits.device))
-        return Verdicts(planned, tokens, self._sampler.score(planned, batch, logits, tokens), faults)
-
-    def commit(self, verdicts: Verdicts) -> list[Outcome]:
-        """Commit to each sequence that lives. A fault of one ends up in its own outcome."""
-        steps = enumerate(zip(verdicts.planned, verdicts.tokens, strict=True))
-        return [fault for fault in verdicts.faults if fault.sequence.state is not State.DONE] + [
-            self._commit(sequence, draft, tokens, verdicts.scored.get(place, ()))
-            for place, ((sequence, draft), tokens) in steps
-            if sequence.state is not State.DONE
-        ]
-
-    def _forward(self, planned: Seq[tuple[Sequence, Draft]], chunks: Seq[Chunk]) -> tuple[Tensor, Batch]:
-        """Logits [B, 8, V] of the steps; prompt rows share the forward where the target can do that."""
-        batch = self._inputs.load(planned)
-        prompts = [_rows(chunk) for chunk in chunks]
-        if self._paged is not None and prompts:
-            return self._paged.mixed(*self._inputs.gather(batch), prompts), batch
-        for prompt in prompts:
-            self._target.prefill(slot=prompt.slot, start=prompt.start, token_ids=prompt.token_ids)
-        return self._inputs.forward(batch) if planned else _NO_LOGITS, batch
-
-    def _plan(self, sequences: Seq[Sequence]) -> tuple[list[tuple[Sequence, Draft]], list[Outcome]]:
+    def plan(self, sequences: Seq[Sequence]) -> Planned:
+        """What the forward must know. A fault in planning one of ``sequences`` ends up in its own outcome."""
         planned: list[tuple[Sequence, Draft]] = []
         faults: list[Outcome] = []
         for sequence in sequences:
@@ -114,9 +87,72 @@ class K7Step:
             sequence.drafter.seat(sequence.slot)  # before any plan: a draft network runs once for all of them
         for sequence in sequences:
             try:
-                planned.append((sequence, self._planner.plan(sequence)))
+                planned.append((sequence, self._planner.draft(sequence)))
             except Exception as error:  # a drafter's or matcher's fault must not reach the others of the step
-                faults.append(Outcome(sequence, error=contain(error, f"the step of {sequence.id}")))
+                faults.append(Outcome(sequence, error=contain(error, f"the drafts of {sequence.id}")))
+        return planned, faults
+
+    def compute(self, drafted: Planned, chunks: Seq[Chunk] = ()) -> Verdicts:
+        """One step of all that is planned, and the prompt rows of ``chunks``. Nothing is committed.
+
+        Masks left for later are filled under the forward: a constrained sequence does not hold the others up. Here and
+        in :meth:`plan` neither emitters nor sinks are touched, so the step before may still be told.
+        """
+        planned, faults = drafted
+        if not planned and not chunks:
+            return Verdicts(faults=faults)
+        batch = self._inputs.load(planned)
+        unmasked = any(not draft.rows for _, draft in planned)
+        filling = self._masking.submit(self._mask, planned) if unmasked else None
+        try:
+            logits = self._forward(batch, chunks)
+        finally:  # a matcher has one owner: this thread again from here on
+            filled = filling.result() if filling is not None else None
+        if not planned:
+            return Verdicts(faults=faults)
+        if filled is not None:
+            planned, failed = filled
+            faults = [*faults, *failed]
+        if any(sequence.grammar is not None for sequence, _ in planned):
+            self._inputs.mask(batch, planned)
+        tokens = self._inputs.verify(batch, logits, self._sampler.arguments(planned, logits.device))
+        return Verdicts(planned, tokens, self._sampler.score(planned, batch, logits, tokens), faults)
+
+    def commit(self, verdicts: Verdicts) -> list[Outcome]:
+        """Commit to each sequence that lives. A fault of one ends up in its own outcome."""
+        faults = [fault for fault in verdicts.faults if fault.sequence.state is not State.DONE]
+        failed = {fault.sequence.id for fault in faults}
+        steps = enumerate(zip(verdicts.planned, verdicts.tokens, strict=True))
+        return faults + [
+            self._commit(sequence, draft, tokens, verdicts.scored.get(place, ()))
+            for place, ((sequence, draft), tokens) in steps
+            if sequence.state is not State.DONE and sequence.id not in failed
+        ]
+
+    def close(self) -> None:
+        """No step is computed any more."""
+        self._masking.shutdown()
+
+    def _forward(self, batch: Batch, chunks: Seq[Chunk]) -> Tensor:
+        """Logits [B, 8, V] of the steps; prompt rows share the forward where the target can do that."""
+        prompts = [_rows(chunk) for chunk in chunks]
+        if self._paged is not None and prompts:
+            return self._paged.mixed(*self._inputs.gather(batch), prompts)
+        for prompt in prompts:
+            self._target.prefill(slot=prompt.slot, start=prompt.start, token_ids=prompt.token_ids)
+        return self._inputs.forward(batch) if batch.size else _NO_LOGITS
+
+    def _mask(self, drafted: Seq[tuple[Sequence, Draft]]) -> Planned:
+        """Fill what is still to be filled. A sequence that fails keeps its place in the step, whose forward runs."""
+        planned: list[tuple[Sequence, Draft]] = []
+        faults: list[Outcome] = []
+        for sequence, draft in drafted:
+            done = draft
+            try:
+                done = draft if draft.rows else self._planner.mask(sequence, draft)
+            except Exception as error:
+                faults.append(Outcome(sequence, error=contain(error, f"the masks of {sequence.id}")))
+            planned.append((sequence, done))
         return planned, faults
 
     def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int], scored: Seq[ScoredToken]) -> Outcome:

@@ -131,7 +131,10 @@ def tiny_checkpoint(folder: Path, *, seed: int = 0) -> Path:
 
 
 def tiny_parts(
-    target: Target, *, scripts: Mapping[str, Script] | None = None, options: EngineOptions | None = None
+    target: Target,
+    *,
+    scripts: Mapping[str, Script] | None = None,
+    options: EngineOptions | None = None,
 ) -> Parts:
     """Parts of an engine over the tiny vocabulary; ``scripts`` adds draft sources of a test."""
     scripted = {

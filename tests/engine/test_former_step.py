@@ -13,6 +13,7 @@ from torch import Tensor
 from heptagram_backend.engines.parts import Parts
 from heptagram_backend.generation import DraftSource, SamplingParams
 from heptagram_backend.plan import ROWS, Draft
+from heptagram_backend.release import EngineOptions
 from heptagram_backend.sequence import Sequence
 from heptagram_backend.targets.transformers_target import TransformersTarget
 from heptagram_kernels import reference, reference_sampling
@@ -28,6 +29,10 @@ class Loaded:
     slots: Tensor
     draft_counts: Tensor
     mask_rows: Tensor
+
+    @property
+    def size(self) -> int:
+        return len(self.slots)
 
 
 class Former:
@@ -49,6 +54,11 @@ class Former:
             torch.tensor([padded(draft.rows) for _, draft in planned]),
         )
 
+    def mask(self, batch: Loaded, planned: Seq[tuple[Sequence, Draft]]) -> None:
+        masked = self.load(planned)
+        batch.mask_rows.copy_(masked.mask_rows)
+        batch.draft_counts.copy_(masked.draft_counts)
+
     def forward(self, batch: Loaded) -> Tensor:
         return self._target.forward(batch.token_ids, batch.positions, batch.slots)
 
@@ -69,12 +79,15 @@ class Former:
         return [tokens[: count + 1] for tokens, count in zip(verified.tolist(), accepted.tolist(), strict=True)]
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+@pytest.fixture(scope="module", params=[("float32", False), ("bfloat16", True)], ids=["float32", "bfloat16, pipelined"])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
     folder = tiny_checkpoint(tmp_path_factory.mktemp("tiny"))
-    target = TransformersTarget(folder, dtype=request.param, num_slots=8, max_model_len=640)
-    made = tiny_parts(target, scripts={"scripted": _adversary})
+    dtype, pipelined = request.param
+    target = TransformersTarget(folder, dtype=dtype, num_slots=8, max_model_len=640)
+    options = EngineOptions(mask_pool_rows=128, pipelined=pipelined)
+    made = tiny_parts(target, scripts={"scripted": _adversary}, options=options)
     yield made
+    made.step.close()
     made.grammars.close()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heptagram_backend.beside import beside
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.detokenize import Detokenizer
 from heptagram_backend.emit import Emitter
@@ -17,7 +18,9 @@ from heptagram_backend.engine import EngineLimits, K7Engine
 from heptagram_backend.engines.parts import assemble
 from heptagram_backend.generation import GenerationRequest, OutputSpec, SamplingParams, Trigger
 from heptagram_backend.outbox import Outbox
+from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.scripted import ScriptedTarget
+from heptagram_backend.xgrammar_impl import XGrammarMatcher
 from heptagram_wire.events import CallStart, Event, Failure, Finish, Ping, Start
 from tests.engine.harness import EOS, Collector, tiny_encode, tiny_parts, until
 
@@ -87,8 +90,9 @@ def make() -> Iterator[Make]:
     made: list[K7Engine] = []
 
     def make(target: ScriptedTarget | None = None, *, pipelined: bool = True, drain_ms: int = 60_000) -> K7Engine:
-        parts = tiny_parts(target or GatedTarget())
-        made.append(assemble(parts, EngineLimits("7", 64, 60_000, "tiny", drain_ms), pipelined=pipelined))
+        options = EngineOptions(mask_pool_rows=128, pipelined=pipelined)
+        parts = tiny_parts(target or GatedTarget(), options=options)
+        made.append(assemble(parts, EngineLimits("7", 64, 60_000, "tiny", drain_ms)))
         return made[-1]
 
     yield make
@@ -263,6 +267,121 @@ def test_every_request_ends_once_whatever_happens_to_it(make: Make, pipelined: b
     assert seen.requests_finished + seen.requests_failed + seen.requests_cancelled == len(sinks)
 
 
+def test_masks_are_filled_under_the_forward(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matcher that fills only while a forward runs, and a forward that ends only when a mask was filled."""
+    computing, filled, wrong = threading.Event(), threading.Event(), list[str]()
+
+    class Meeting(GatedTarget):
+        def forward(self, *arguments: Any) -> Any:
+            computing.set()
+            if not filled.wait(10):
+                wrong.append("no mask was filled meanwhile")
+            filled.clear()
+            computing.clear()
+            return super().forward(*arguments)
+
+    fill = XGrammarMatcher.fill
+
+    def meeting(self: XGrammarMatcher, row: Any) -> bool:
+        if not computing.wait(10):
+            wrong.append("nothing was computed meanwhile")
+        filled.set()
+        return fill(self, row)
+
+    engine, sink = make(Meeting()), Alone()
+    constrained = request(constraint=ConstraintSpec("regex", "[a-h]{9}[0-9]"), num_speculative_tokens=0)
+    engine._loop._grammars.start(constrained.constraint).result().close()  # type: ignore[arg-type]
+    monkeypatch.setattr(XGrammarMatcher, "fill", meeting)
+    engine.submit(constrained, sink)
+    assert sink.done.wait(60)
+    assert wrong == []
+    assert (len(sink.text), sink.finish.reason) == (10, "stop")
+
+
+@pytest.mark.parametrize(("where", "pipelined"), [("draft", True), ("draft", False), ("mask", True)])
+def test_a_plan_that_fails_harms_its_request_only(make: Make, pipelined: bool, where: str) -> None:
+    """Also the masks of a thread beside the engine's: the fault comes back, and out at the one place of all ends."""
+    wanted = _mixed()[:6]
+    engine, told = make(pipelined=pipelined), []
+    planner = engine._loop._step._planner
+    plan = getattr(planner, where)
+    for broken in (False, True):
+        sinks, calls, bad = [Alone() for _ in wanted], list[str](), set[str]()
+
+        def faulty(sequence: Any, *rest: Any, calls: list[str] = calls, bad: set[str] = bad) -> Any:
+            calls.append(sequence.id)
+            if sequence.id in bad and calls.count(sequence.id) == 2:
+                raise RuntimeError("a fault of the planner")
+            return plan(sequence, *rest)
+
+        setattr(planner, where, faulty)
+        for place, (one, sink) in enumerate(zip(wanted, sinks, strict=True)):
+            id = engine.submit(one, sink)
+            bad |= {id} if broken and place == 1 else set()
+        assert all(sink.done.wait(60) for sink in sinks)
+        assert [sink.wrong for sink in sinks] == [[]] * len(sinks)
+        told.append([_comparable(sink) for sink in sinks])
+    failure = told[1][1][-1][-1]
+    assert isinstance(failure, Failure)
+    assert "planner" not in failure.message, "a foreign error's text reached the client"
+    assert told[0][:1] + told[0][2:] == told[1][:1] + told[1][2:]
+
+
+@pytest.mark.parametrize("end", ["cancel", "deadline", "close"])
+def test_what_ends_a_request_while_its_masks_are_filled_waits_for_them(
+    make: Make, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    target, inside, go = GatedTarget(), threading.Event(), threading.Event()
+    fill, closed_early = XGrammarMatcher.fill, list[bool]()
+
+    def held(self: XGrammarMatcher, row: Any) -> bool:
+        inside.set()
+        assert go.wait(20)
+        closed_early.append(engine.snapshot().live_matchers == 0)
+        return fill(self, row)
+
+    engine, sink = make(target, drain_ms=0), Alone()
+    constrained = request(constraint=ConstraintSpec("regex", "[a-h]{50}"), num_speculative_tokens=0)
+    engine._loop._grammars.start(constrained.constraint).result().close()  # type: ignore[arg-type]
+    monkeypatch.setattr(XGrammarMatcher, "fill", held)
+    id = engine.submit(replace(constrained, deadline_ms=1000 if end == "deadline" else None), sink)
+    assert inside.wait(20)
+    closing = threading.Thread(target=engine.close)
+    if end == "cancel":
+        engine.cancel(id)
+    elif end == "close":
+        closing.start()
+    else:
+        time.sleep(1.1)
+    time.sleep(0.05)
+    assert not sink.done.is_set()
+    go.set()
+    assert sink.done.wait(20)
+    assert sink.finish.reason == ("deadline" if end == "deadline" else "cancelled")
+    assert closed_early
+    assert not any(closed_early), "the matcher was closed under its fill"
+    if end == "close":
+        closing.join(20)
+        assert not closing.is_alive()
+
+
+def test_a_forward_that_raises_while_masks_are_filled_is_tried_again(make: Make) -> None:
+    class Shaky(GatedTarget):
+        def forward(self, *arguments: Any) -> Any:
+            if len(arguments[0]) > 1:
+                raise RuntimeError("no step of more than one")
+            return super().forward(*arguments)
+
+    told = []
+    for target in (Shaky(), GatedTarget()):
+        engine, sinks = make(target), [Alone() for _ in _mixed()]
+        for wanted, sink in zip(_mixed(), sinks, strict=True):
+            engine.submit(wanted, sink)
+        assert all(sink.done.wait(60) for sink in sinks)
+        told.append([_comparable(sink) for sink in sinks])
+    assert told[0] == told[1]
+
+
 def test_a_cancel_while_a_step_is_told_waits_for_it(make: Make) -> None:
     target, inside, go = GatedTarget(), threading.Event(), threading.Event()
 
@@ -295,17 +414,19 @@ def test_closing_waits_until_the_last_step_is_told(make: Make, drain_ms: int) ->
     reasons = {sink.finish.reason for sink in sinks}
     assert reasons <= ({"length"} if drain_ms else {"length", "cancelled"})
     assert [sink.wrong for sink in sinks] == [[]] * 3
-    assert not any(thread.name.startswith("k7-teller") for thread in threading.enumerate())
+    assert not any(thread.name.startswith(("k7-teller", "k7-masks")) for thread in threading.enumerate())
 
 
 def test_the_outbox_runs_all_jobs_in_order_and_raises_once() -> None:
-    outbox, done = Outbox(pipelined=True), list[int]()
+    outbox, done = Outbox(beside("k7-teller", pipelined=True)), list[int]()
 
     def fault() -> None:
         raise RuntimeError("a job's fault")
 
     go = threading.Event()
     outbox.post([lambda: done.append(int(go.wait(10))), fault, lambda: done.append(2)])
+    outbox.start()
+    outbox.start()
     assert done == []
     with pytest.raises(RuntimeError, match="not joined"):
         outbox.post([fault])
@@ -314,7 +435,9 @@ def test_the_outbox_runs_all_jobs_in_order_and_raises_once() -> None:
         outbox.join()
     assert done == [1, 2]
     outbox.join()
-    outbox.post([lambda: done.append(3)])
+    outbox.post([lambda: done.append(3)])  # never started
+    with pytest.raises(RuntimeError, match="not joined"):
+        outbox.post([fault])
     outbox.join()
     outbox.close()
     assert done == [1, 2, 3]

@@ -29,16 +29,20 @@ TEXT = '{"name": "the", "arguments": {"the ": 40, "th": "the tool"}}'
 class Bench:
     """A planner whose pool is a numpy array that the test can look into."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, masks_later: bool) -> None:
         self.device = np.zeros((64, WORDS), dtype=np.int32)
         self.device[0] = all_tokens_row(EOS + 1, WIDTH)
         pool = MaskPool(rows=64, rows_per_step=8, write=self._write)
-        self.planner = Planner(pool=pool, words=WORDS, encode=tiny_encode)
+        self.planner = Planner(pool=pool, words=WORDS, encode=tiny_encode, masks_later=masks_later)
         self.factory = tiny_factory(WIDTH)
         self.parts: Parts = tiny_parts(ScriptedTarget(lambda _: EOS, vocab_size=WIDTH, num_slots=1, max_model_len=256))
 
     def _write(self, index: int, row: np.ndarray) -> None:  # type: ignore[type-arg]
         self.device[index] = row
+
+    def plan(self, sequence: Running) -> Draft:
+        draft = self.planner.draft(sequence)
+        return draft if draft.rows else self.planner.mask(sequence, draft)
 
     def sequence(self, grammar: Grammar, drafts: Sequence[int], *, forced: bool) -> Running:
         request = GenerationRequest((1, 2, 3), OutputSpec("chatml_json"), "tiny", 100)
@@ -50,9 +54,9 @@ class Bench:
         return sequence
 
 
-@pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench()
+@pytest.fixture(scope="module", params=[False, True], ids=["masks at once", "masks later"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    return Bench(masks_later=request.param)
 
 
 def _mask(grammar: Grammar) -> bytes:
@@ -75,7 +79,7 @@ def test_the_walk_drafts_legal_tokens_and_leaves_the_matcher_as_it_was(
     assert all(grammar.accept(token) for token in tokens[:place])
     before = _mask(grammar)
     proposal = [*tokens[place : place + right], *drafts]
-    draft = bench.planner.plan(bench.sequence(grammar, proposal, forced=forced))
+    draft = bench.plan(bench.sequence(grammar, proposal, forced=forced))
     assert _mask(grammar) == before, "planning moved the matcher"
     _check_draft(bench, grammar, draft)
     assert EOS not in draft.tokens
@@ -94,7 +98,7 @@ def _check_draft(bench: Bench, grammar: Grammar, draft: Draft) -> None:
 
 def test_forced_text_is_drafted_in_canonical_tokens(bench: Bench) -> None:
     grammar = bench.factory.matcher(SPEC)
-    draft = bench.planner.plan(bench.sequence(grammar, [], forced=True))
+    draft = bench.plan(bench.sequence(grammar, [], forced=True))
     assert list(draft.tokens) == tiny_encode('{"name": "')
     assert draft.forced == tuple(range(len(draft.tokens)))
     grammar.close()
@@ -102,7 +106,7 @@ def test_forced_text_is_drafted_in_canonical_tokens(bench: Bench) -> None:
 
 def test_an_illegal_proposal_gives_way_to_forced_text(bench: Bench) -> None:
     grammar = bench.factory.matcher(SPEC)
-    draft = bench.planner.plan(bench.sequence(grammar, [0] * 7, forced=True))
+    draft = bench.plan(bench.sequence(grammar, [0] * 7, forced=True))
     assert list(draft.tokens) == tiny_encode('{"name": "')
     grammar.close()
 
@@ -135,7 +139,7 @@ def test_a_draft_that_leads_nowhere_is_taken_back(bench: Bench) -> None:
             return grammar.fill(row)
 
     before = _mask(grammar)
-    draft = bench.planner.plan(bench.sequence(DeadBehindB(), [ord(c) for c in "xaabaa"], forced=False))  # type: ignore[arg-type]
+    draft = bench.plan(bench.sequence(DeadBehindB(), [ord(c) for c in "xaabaa"], forced=False))  # type: ignore[arg-type]
     assert draft.tokens == tuple(b"xaa")
     assert len(draft.rows) == 4
     assert _mask(grammar) == before

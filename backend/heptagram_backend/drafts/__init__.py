@@ -25,10 +25,11 @@ Make = Callable[[], Drafter]
 
 @dataclass(frozen=True, slots=True)
 class DraftPolicy:
-    """Which drafter a sequence gets, and whether the grammar's forced text is drafted too."""
+    """Which drafter a sequence gets, whether the grammar's forced text is drafted too, and whether it reads masks."""
 
     make: Make
     forced: bool
+    by_mask: bool = False
 
 
 def fault_of_drafts(name: str) -> str | None:
@@ -52,7 +53,7 @@ def draft_policy(name: DraftSource, dspark: Make | None = None) -> DraftPolicy:
         name = "prompt_lookup,dspark,grammar_forced" if dspark else "prompt_lookup,grammar_forced"
     names = name.split(",")
     makers = [_maker(one, names, dspark) for one in names if one in ("prompt_lookup", "dspark")]
-    return DraftPolicy(_in_order(makers), forced="grammar_forced" in names)
+    return DraftPolicy(_in_order(makers), forced="grammar_forced" in names, by_mask="dspark" in names)
 
 
 def _maker(name: str, names: list[str], dspark: Make | None) -> Make:

@@ -11,6 +11,7 @@ from typing import Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from heptagram_backend.beside import beside
 from heptagram_backend.blocks import BlockPool
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.constraint import GrammarFactory
@@ -74,6 +75,7 @@ class Parts:
     make_sequence: Callable[[str, GenerationRequest, Sink], Running]
     wake: threading.Event
     masks: MaskRows
+    pipelined: bool
 
 
 def make_parts(
@@ -121,13 +123,21 @@ def make_parts(
         cache=limits.cache_bytes,
     )
     grammars = GrammarCompiler(factory, wake.set, Trial(setup), width)
-    planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
+    planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode, masks_later=options.is_pipelined)
     sampler = RowSampler(device, cast(RejectionSampleMethod, options.rejection_sample_method))
-    step = K7Step(target=target, inputs=inputs, sampler=sampler, planner=planner, grammars=grammars)
-    return Parts(target, step, grammars, _scheduler(target, options), _SequenceMaker(vocabulary, policy), wake, masks)
+    step = K7Step(
+        target=target,
+        inputs=inputs,
+        sampler=sampler,
+        planner=planner,
+        grammars=grammars,
+        masking=beside("k7-masks", pipelined=options.is_pipelined),
+    )
+    make_sequence = _SequenceMaker(vocabulary, policy)
+    return Parts(target, step, grammars, _scheduler(target, options), make_sequence, wake, masks, options.is_pipelined)
 
 
-def assemble(parts: Parts, limits: EngineLimits, *, pipelined: bool = True) -> K7Engine:
+def assemble(parts: Parts, limits: EngineLimits) -> K7Engine:
     """Start an engine over ``parts``; its thread runs when this returns."""
     return K7Engine(
         target=parts.target,
@@ -137,7 +147,7 @@ def assemble(parts: Parts, limits: EngineLimits, *, pipelined: bool = True) -> K
         make_sequence=parts.make_sequence,
         limits=limits,
         wake=parts.wake,
-        pipelined=pipelined,
+        pipelined=parts.pipelined,
     )
 
 
@@ -216,6 +226,7 @@ class _SequenceMaker:
             sink=sink,
             drafter=policy.make(),
             drafts_forced=policy.forced,
+            drafts_by_mask=policy.by_mask,
             emitter=emitter,
             sampling=sampling,
             stats=SequenceStats(seed=sampling.seed if sampling else None),
