@@ -139,9 +139,7 @@ class Loop:
         for sequence in turn.decode:
             sequence.stats.first_step = sequence.stats.first_step or now
         try:
-            planned = self._step.plan(turn.decode)
-            self._outbox.start()
-            verdicts = self._step.compute(planned, turn.chunks)
+            verdicts = self._step.compute(self._step.plan(turn.decode), turn.chunks, launched=self._outbox.start)
         except Exception as error:
             _log.exception("a turn of %d steps and %d chunks", len(turn.decode), len(turn.chunks))
             self._meet()

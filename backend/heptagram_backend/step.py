@@ -9,7 +9,7 @@ draft count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -92,11 +92,12 @@ class K7Step:
                 faults.append(Outcome(sequence, error=contain(error, f"the drafts of {sequence.id}")))
         return planned, faults
 
-    def compute(self, drafted: Planned, chunks: Seq[Chunk] = ()) -> Verdicts:
+    def compute(self, drafted: Planned, chunks: Seq[Chunk] = (), *, launched: Callable[[], object] = bool) -> Verdicts:
         """One step of all that is planned, and the prompt rows of ``chunks``. Nothing is committed.
 
-        Masks left for later are filled under the forward: a constrained sequence does not hold the others up. Here and
-        in :meth:`plan` neither emitters nor sinks are touched, so the step before may still be told.
+        ``launched`` is called last before the forward, when this thread is away from Python for a while. Masks left for
+        later are filled under it: a constrained sequence does not hold the others up. Here and in :meth:`plan` neither
+        emitters nor sinks are touched, so the step before may still be told.
         """
         planned, faults = drafted
         if not planned and not chunks:
@@ -105,6 +106,7 @@ class K7Step:
         unmasked = any(not draft.rows for _, draft in planned)
         filling = self._masking.submit(self._mask, planned) if unmasked else None
         try:
+            launched()
             logits = self._forward(batch, chunks)
         finally:  # a matcher has one owner: this thread again from here on
             filled = filling.result() if filling is not None else None

@@ -130,6 +130,30 @@ def test_each_step_is_told_under_the_next_one(make: Make) -> None:
     assert len(sink.sends) == 1 + 12
 
 
+def test_telling_starts_between_the_inputs_and_the_forward(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, it would only take turns with the loading; the forward leaves Python to others."""
+    order: list[str] = []
+    target = GatedTarget()
+    engine = make(target)
+    step, outbox = engine._loop._step, engine._loop._outbox
+
+    def recorded(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(*arguments: Any) -> Any:
+            order.append(name)
+            return act(*arguments)
+
+        return acting
+
+    monkeypatch.setattr(step._inputs, "load", recorded("load", step._inputs.load))
+    monkeypatch.setattr(step, "_forward", recorded("forward", step._forward))
+    monkeypatch.setattr(outbox, "start", recorded("tell", outbox.start))
+    sink = Collector()
+    engine.submit(request(), sink)
+    assert sink.done.wait(20)
+    assert len(order) > 9
+    assert order == ["load", "tell", "forward"] * (len(order) // 3)
+
+
 def _mixed() -> list[GenerationRequest]:
     digits = ConstraintSpec("regex", "[a-h]{3}[0-9]{2,30}")
     low = {"tool": {"type": "object", "properties": {"a": {"maximum": 3}}}}
