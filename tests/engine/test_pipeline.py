@@ -314,7 +314,8 @@ def test_masks_are_filled_under_the_forward(make: Make, monkeypatch: pytest.Monk
 
     engine, sink = make(Meeting()), Alone()
     constrained = request(constraint=ConstraintSpec("regex", "[a-h]{9}[0-9]"), num_speculative_tokens=0)
-    engine._loop._grammars.start(constrained.constraint).result().close()  # type: ignore[arg-type]
+    assert constrained.constraint is not None
+    engine._loop._grammars.start(constrained.constraint).result().close()
     monkeypatch.setattr(XGrammarMatcher, "fill", meeting)
     engine.submit(constrained, sink)
     assert sink.done.wait(60)
@@ -366,7 +367,8 @@ def test_what_ends_a_request_while_its_masks_are_filled_waits_for_them(
 
     engine, sink = make(target, drain_ms=0), Alone()
     constrained = request(constraint=ConstraintSpec("regex", "[a-h]{50}"), num_speculative_tokens=0)
-    engine._loop._grammars.start(constrained.constraint).result().close()  # type: ignore[arg-type]
+    assert constrained.constraint is not None
+    engine._loop._grammars.start(constrained.constraint).result().close()
     monkeypatch.setattr(XGrammarMatcher, "fill", held)
     id = engine.submit(replace(constrained, deadline_ms=1000 if end == "deadline" else None), sink)
     assert inside.wait(20)

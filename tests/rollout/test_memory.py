@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,8 +22,8 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def release(**engine: object) -> Release:
-    return Release("m", "c", "chatml_json", engine=EngineOptions(**engine))  # type: ignore[arg-type]
+def release(**engine: Any) -> Release:
+    return Release("m", "c", "chatml_json", engine=EngineOptions(**engine))
 
 
 def test_weights_and_cache_are_counted(checkpoint: Path) -> None:

@@ -12,7 +12,7 @@ import psutil
 from heptagram_backend.errors import RolloutError
 from heptagram_backend.release import EngineOptions, Release
 
-# Interpreters, torch, tokenizers and grammars of a pair of processes, beside weights and cache.
+# Interpreters, torch, tokenizers and grammars of a pair of processes, beside weights and cache: a guess, not measured.
 _PROCESSES_BYTES: Final = 900 << 20
 _BYTES: Final = {"bfloat16": 2, "float16": 2, "float32": 4}
 _CGROUP: Final = Path("/sys/fs/cgroup")
