@@ -7,6 +7,7 @@ PYTHON := $(shell for python in python3 python3.12 python3.11; do \
 endif
 BIN := .venv/bin
 INSTALLED := .venv/installed
+NODE_CLIENTS := tests/clients/node_modules/installed
 # pip's progress bars on a terminal, nothing but faults elsewhere.
 PIP_INSTALL = $(BIN)/python -m pip install $$(test -t 1 || echo --quiet) --disable-pip-version-check
 # What follows `make serve ARGS=`, such as ARGS="--http-port 9100".
@@ -45,6 +46,11 @@ $(INSTALLED): pyproject.toml requirements-shipped.txt requirements-tests.txt
 	@$(PIP_INSTALL) --no-deps --requirement requirements-shipped.txt --requirement requirements-tests.txt
 	@touch $@
 
+# OpenAI's npm package, where there is an npm; its test is skipped where there is none or it cannot download.
+$(NODE_CLIENTS): tests/clients/package.json
+	@! command -v npm >/dev/null || { npm install --no-package-lock --no-audit --no-fund --loglevel=error --fetch-retries=1 \
+	--prefix $(dir $<) && touch $@; } || echo "npm install failed: its client is not tested" >&2
+
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -54,7 +60,7 @@ check: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
 
-test-server: $(INSTALLED)
+test-server: $(INSTALLED) $(NODE_CLIENTS)
 	$(BIN)/python -m pytest -m "server and not full"
 
 test-full: $(INSTALLED)
@@ -73,4 +79,4 @@ bench-peers: $(INSTALLED)
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 clean:
-	rm -rf .venv .venv-npu .venv-peers bench-results dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	rm -rf .venv .venv-npu .venv-peers tests/clients/node_modules bench-results dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
