@@ -31,6 +31,7 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
 def child(
     command: Sequence[str],
     *,
+    stdin: int | None = None,
     stderr: int | None = subprocess.STDOUT,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
@@ -40,6 +41,7 @@ def child(
 
     Args:
         command: the program and its arguments.
+        stdin: as for :class:`subprocess.Popen`.
         stderr: as for :class:`subprocess.Popen`.
         cwd: its folder; ours where there is none.
         env: its environment; ours where there is none.
@@ -52,6 +54,7 @@ def child(
 
     with subprocess.Popen(
         command,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
         encoding="utf-8",

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 import tritonclient.grpc as triton
 
+from heptagram_backend.server.control_key import HEADER, find_key
 from heptagram_backend.server.process import ServerProcess
 from heptagram_wire import tensors as names
 from heptagram_wire.codec import decode_event
@@ -141,7 +142,9 @@ class Served:
     def post(self, path: str, body: object) -> Answer:
         """POST ``body`` as JSON (bytes go as they are)."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://{self.process.address.http_url}/v2/{path}", data)
+        address = self.process.address
+        key = find_key(address.reachable_host, address.http_port) if path.startswith("repository/") else None
+        request = urllib.request.Request(f"http://{address.http_url}/v2/{path}", data, {HEADER: key} if key else {})
         try:
             with urllib.request.urlopen(request, timeout=100) as response:
                 return Answer(response.status, response.read().decode())

@@ -55,6 +55,12 @@ def _shared() -> argparse.ArgumentParser:
     shared.add_argument("--host", default="127.0.0.1", help="of the running server (default: %(default)s)")
     for name, port in _PORTS.items():
         shared.add_argument(f"--{name}-port", type=int, default=port, metavar="PORT", help="default: %(default)s")
+    shared.add_argument(
+        "--control-key-file",
+        type=Path,
+        metavar="FILE",
+        help="the one that `heptagram serve` was given; without it the key of your server on this machine is found",
+    )
     shared.add_argument("--json", action="store_true", help="print the outcome as one JSON object")
     shared.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
     return shared

@@ -21,6 +21,7 @@ from heptagram_backend.rollout.rollout import Rollout
 from heptagram_backend.rollout.server import in_flight_of, states_of
 from heptagram_backend.rollout.status import RepositoryStatus, status_of
 from heptagram_backend.server.control import ModelControl
+from heptagram_backend.server.control_key import read_key
 from heptagram_backend.server.model import values_for
 from heptagram_backend.server.process import Address
 from heptagram_backend.server.repository import Overrides, project_repository, releases_of, rewrite_release
@@ -78,7 +79,7 @@ def _add(values: argparse.Namespace) -> Mapping[str, Any]:
 
 def _status(values: argparse.Namespace) -> Mapping[str, Any]:
     address = _address(values)
-    told = status_of(RolloutFiles(values.model_repository), states_of(ModelControl(address)), in_flight_of(address))
+    told = status_of(RolloutFiles(values.model_repository), states_of(_control(values)), in_flight_of(address))
     if not values.json:
         sys.stdout.write(_shown(told))
     return asdict(told)
@@ -138,7 +139,7 @@ def _with_rollout(values: argparse.Namespace, work: Callable[[Rollout], T]) -> T
         return work(
             Rollout(
                 files,
-                ModelControl(address),
+                _control(values),
                 check=lambda version: check_version(address, version, _cases(values)),
                 fits=fits,
                 report=_reporter(values),
@@ -163,6 +164,11 @@ def _cases(values: argparse.Namespace) -> tuple[Case, ...]:
 
 def _address(values: argparse.Namespace) -> Address:
     return Address(values.host, grpc_port=0, http_port=values.http_port, metrics_port=values.metrics_port)
+
+
+def _control(values: argparse.Namespace) -> ModelControl:
+    given = values.control_key_file
+    return ModelControl(_address(values), key=read_key(given) if given else None)
 
 
 def _reporter(values: argparse.Namespace) -> Callable[[str], object]:

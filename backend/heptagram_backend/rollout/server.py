@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from heptagram_backend.server.control import ControlError, ModelControl
+from heptagram_backend.server.control import ControlError, ControlKeyError, ModelControl
 from heptagram_backend.server.process import Address
 
 _IN_FLIGHT: Final = re.compile(r'^heptagram_(?:running|waiting)\{.*version="(\d+)".*\} (\S+)$', re.MULTILINE)
@@ -16,9 +16,15 @@ _TIMEOUT_S: Final = 5.0
 
 
 def states_of(control: ModelControl) -> Mapping[tuple[str, str], str] | None:
-    """State by model and version; None when the server does not answer."""
+    """State by model and version; None when the server does not answer.
+
+    Raises:
+        ControlKeyError: it answers, but not us.
+    """
     try:
         return control.states()
+    except ControlKeyError:
+        raise
     except ControlError:
         return None
 

@@ -42,6 +42,7 @@ class ServeOptions:
     overrides: Overrides
     address: Address
     openai_port: int | None
+    control_key_file: Path | None
     access_log: str
     demo: bool
 
@@ -66,6 +67,7 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
         overrides=overrides,
         address=Address(values.host, ports["grpc"], ports["http"], ports["metrics"]),
         openai_port=ports["openai"] or None,
+        control_key_file=values.control_key_file,
         access_log=values.openai_access_log,
         demo=values.demo,
     )
@@ -100,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
         where.add_argument(f"--{name}-port", type=int, metavar="PORT", help=about)
     where.add_argument(
         "--openai-access-log", default="off", metavar="FILE", help="requests of the gateway as JSON lines; default: off"
+    )
+    where.add_argument(
+        "--control-key-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the key that Triton's model control asks for; default: a new one, which `heptagram repo` finds",
     )
     parser.add_argument("--demo", action="store_true", help="run `heptagram demo` when ready, then stop")
     return parser

@@ -12,6 +12,7 @@ from typing import cast
 from heptagram_backend.errors import LaunchError, ReleaseError
 from heptagram_backend.server.arguments import ServeOptions, parse_arguments
 from heptagram_backend.server.control import ModelControl
+from heptagram_backend.server.control_key import read_key
 from heptagram_backend.server.gateway import Front, Gateway, NoGateway
 from heptagram_backend.server.gateway_options import options_for
 from heptagram_backend.server.hints import FRONT_MODEL, first_requests, how_to_stop, where
@@ -62,6 +63,7 @@ def serve(options: ServeOptions) -> int:
         LaunchError: the server cannot be started, or ended by itself.
         ReleaseError: a release or its checkpoint is wrong.
     """
+    control_key = read_key(options.control_key_file) if options.control_key_file else None
     with Progress() as progress:
         progress.say("preparing")
         prepared = prepare(options, progress)
@@ -69,6 +71,7 @@ def serve(options: ServeOptions) -> int:
             prepared.repository,
             options.address,
             threads=prepared.threads,
+            control_key=control_key,
             reserved=prepared.reserved,
             report=progress.say_alone,
         )
@@ -131,6 +134,7 @@ def _serve(server: ServerProcess, gateway: Front, models: Sequence[str], watchdo
         sys.stdout.flush()
         pulse = Pulse(server.address)
         while server.poll() is None:
+            server.guard()
             _check(server, pulse)
             watchdog.look()
             gateway.look()

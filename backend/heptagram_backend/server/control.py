@@ -1,4 +1,4 @@
-"""Triton's model control over HTTP: which versions are ready, unload, load."""
+"""Triton's model control over HTTP, for whoever has the key: which versions are ready, unload, load."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from heptagram_backend.errors import HeptagramError
+from heptagram_backend.server.control_key import HEADER, find_key
 from heptagram_backend.server.process import Address
 
 
@@ -14,11 +15,16 @@ class ControlError(HeptagramError):
     """Triton refused, or does not answer; the message is its own."""
 
 
-class ModelControl:
-    """One server's model repository."""
+class ControlKeyError(ControlError):
+    """There is a server, but we have not the key to its model control."""
 
-    def __init__(self, address: Address) -> None:
+
+class ModelControl:
+    """One server's model repository. Without a ``key``, that of this user's server at ``address`` is looked for."""
+
+    def __init__(self, address: Address, *, key: str | None = None) -> None:
         self._address = address
+        self._key = key
 
     def ready_versions(self, model: str) -> set[str]:
         """The versions of ``model`` of which Triton says that they are ready, whether or not it is true.
@@ -56,15 +62,21 @@ class ModelControl:
 
     def _post(self, path: str, *, timeout_s: float) -> bytes:
         address = self._address
+        key = self._key or find_key(address.reachable_host, address.http_port)
         connection = http.client.HTTPConnection(address.reachable_host, address.http_port, timeout=timeout_s)
         try:
-            connection.request("POST", f"/v2/repository/{path}", "{}")
+            connection.request("POST", f"/v2/repository/{path}", "{}", {HEADER: key} if key else {})
             response = connection.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise ControlError(f"tritonserver does not answer: {error}") from error
         finally:
             connection.close()
+        if response.status == 403:
+            raise ControlKeyError(
+                "model control asks for a key: be the user, on the machine, who runs `heptagram serve`, or give both "
+                f"the same --control-key-file (tritonserver: {_reason(body)})"
+            )
         if response.status != 200:
             raise ControlError(_reason(body))
         return body

@@ -15,6 +15,7 @@ from typing import Final
 from heptagram_backend.cache import VARIABLE, cache_dir
 from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.checks import check_install, check_path, check_ports
+from heptagram_backend.server.control_key import Restricted
 from heptagram_backend.server.environment import server_environment
 from heptagram_backend.server.find import find_triton
 from heptagram_backend.server.leftovers import clear_leftovers
@@ -31,6 +32,7 @@ def launch(
     address: Address,
     *,
     threads: int = 1,
+    control_key: str | None = None,
     reserved: Mapping[str, int] | None = None,
     variables: Mapping[str, str] | None = None,
     report: Callable[[str], object] = str,
@@ -41,6 +43,7 @@ def launch(
         repository: a Triton model repository.
         address: where the server listens.
         threads: compute threads of each process.
+        control_key: what model control asks for; by default a new one, see :mod:`heptagram_backend.server.control_key`.
         reserved: further ports that must be free, by the flags that set them: for what is started later.
         variables: added to the environment of the server.
         report: told in a line what a killed server left behind and is removed now.
@@ -71,6 +74,7 @@ def launch(
         address=address,
         log=new_log(),
         environment=environment,
+        restricted=Restricted(control_key) if control_key else Restricted(),
     )
 
 

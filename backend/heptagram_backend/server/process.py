@@ -6,7 +6,6 @@ import ctypes
 import http.client
 import os
 import resource
-import secrets
 import signal
 import subprocess
 import time
@@ -19,8 +18,9 @@ from typing import Self
 
 from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.child import ending_with_us, signals_blocked
+from heptagram_backend.server.control_key import Restricted, file_name
 from heptagram_backend.server.find import TritonInstall
-from heptagram_backend.server.log import LogFollower, failure_report
+from heptagram_backend.server.log import LogFollower, failure_report, open_log
 from heptagram_backend.server.runtime import Runtime
 from heptagram_backend.server.segments import Segments
 
@@ -76,9 +76,18 @@ class ServerProcess:
     context manager, or call :meth:`stop`.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], *, address: Address, log: Path, segments: Segments) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        *,
+        address: Address,
+        log: Path,
+        segments: Segments,
+        restricted: Restricted,
+    ) -> None:
         self._process = process
         self._segments = segments
+        self._restricted: Restricted | None = restricted
         self.address = address
         self.log = log
 
@@ -92,15 +101,16 @@ class ServerProcess:
         address: Address,
         log: Path,
         environment: Mapping[str, str],
+        restricted: Restricted,
     ) -> Self:
         """Start the server on ``repository``, all models loaded; returns before it is ready."""
         segments = Segments()
-        command = [str(install.binary), *_options(runtime, repository, address, segments.prefix)]
+        segments.keep(file_name(address.reachable_host, address.http_port), restricted.control_key)
+        options = [*_options(runtime, repository, address, segments.prefix), *restricted.options()]
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "wb") as output:
+        with open_log(log) as output:
             process = subprocess.Popen(
-                command,
+                [str(install.binary), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -109,7 +119,7 @@ class ServerProcess:
                 pass_fds=(segments.lock,),
                 preexec_fn=ending_with_us(signal.SIGTERM, _widen_stacks),
             )
-        return cls(process, address=address, log=log, segments=segments)
+        return cls(process, address=address, log=log, segments=segments, restricted=restricted)
 
     @property
     def pid(self) -> int:
@@ -133,6 +143,9 @@ class ServerProcess:
         while waiting:
             ended = self.poll() is not None
             for line in follower.lines():
+                if self._restricted:  # what writes a log has read its options
+                    self._restricted.conceal(self.pid)
+                    self._restricted = None
                 if on_line:
                     on_line(line)
             if ended:
@@ -143,6 +156,11 @@ class ServerProcess:
                 waiting.pop(0)
             else:
                 time.sleep(_POLL_S)
+        self.guard()
+
+    def guard(self) -> None:
+        """Keep other users out of what newly loaded models exchange with the server. Call this a few times a second."""
+        self._segments.guard()
 
     def stop(self, *, timeout_s: float = EXIT_TIMEOUT_S + 10.0) -> None:
         """Stop in order: the server finishes its streams and unloads, what is left is killed, segments are removed.
@@ -193,9 +211,6 @@ def is_ready(address: Address, model: str) -> bool:
 
 
 def _options(runtime: Runtime, repository: Path, address: Address, segments: str) -> list[str]:
-    # No client of ours needs shared memory of the server's machine, and a region may be anybody's: the word that opens
-    # these calls is told to nobody.
-    closed = f"shared-memory:heptagram-closed={secrets.token_hex(16)}"
     return [
         f"--model-repository={repository}",
         "--model-control-mode=explicit",  # so that versions can be loaded and unloaded while it serves
@@ -211,8 +226,6 @@ def _options(runtime: Runtime, repository: Path, address: Address, segments: str
         f"--grpc-port={address.grpc_port}",
         f"--metrics-address={address.host}",
         f"--metrics-port={address.metrics_port}",
-        f"--http-restricted-api={closed}",
-        f"--grpc-restricted-protocol={closed}",
     ]
 
 

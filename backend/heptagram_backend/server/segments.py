@@ -8,9 +8,11 @@ process number says less: it is used again, and means nothing in another contain
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -26,12 +28,37 @@ class Segments:
         self.lock = os.open(SHARED_MEMORY / f"{self.prefix}{_LOCK}", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
 
+    def keep(self, name: str, text: str) -> None:
+        """Write a file beside them that only this user can read, and that goes when they go; see :func:`kept_files`."""
+        path = SHARED_MEMORY / f"{self.prefix}{name}"
+        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(text)
+
+    def guard(self) -> None:
+        """Let nobody else read them: requests go through them, and Triton makes them readable whatever the umask."""
+        for path in SHARED_MEMORY.glob(f"{self.prefix}*"):
+            with suppress(FileNotFoundError):  # a model is unloaded just now
+                if path.stat().st_mode & 0o077:
+                    path.chmod(0o600)
+
     def remove(self) -> None:
         """Remove them once nothing uses them any more; idempotent."""
         if self.lock >= 0:
             _remove(self.prefix)
             os.close(self.lock)
             self.lock = -1
+
+
+def kept_files(name: str) -> list[str]:
+    """What the servers of this user have kept under ``name``, the newest first."""
+    found = []
+    for path in SHARED_MEMORY.glob(f"heptagram-*-{glob.escape(name)}"):
+        if PREFIX.fullmatch(path.name.removesuffix(name)):
+            with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+                status = os.fstat(file.fileno())
+                if status.st_uid == os.getuid():
+                    found.append((status.st_mtime_ns, file.read()))
+    return [text for _, text in sorted(found, reverse=True)]
 
 
 def remove_abandoned_segments() -> int:
