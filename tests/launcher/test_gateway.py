@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from heptagram_backend.cache import VARIABLE
 from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.gateway import Gateway, NoGateway, reason_not_ready
 from heptagram_backend.server.gateway_options import MODEL_ID, GatewayOptions, missing_package, options_for
 from heptagram_backend.server.hints import first_requests, where
 from heptagram_backend.server.launch import free_ports
+from heptagram_backend.server.log import new_log
 from heptagram_backend.server.process import Address
 from heptagram_gateway.config import read_config
 from heptagram_gateway.models import parse_served
@@ -137,6 +139,22 @@ def test_an_impatient_stop_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(process, "wait", interrupted)
     assert not gateway.stop()
     assert process.returncode == -9
+
+
+def test_a_log_in_use_outlives_twenty_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    log = new_log("gateway")
+    [port] = free_ports(1)
+    gateway = Gateway(Program(ADDRESS, port, None, log, code=SLEEPS), report=str)
+    try:
+        for number in range(30):
+            (log.parent / f"gateway-99990101-{number:02d}.log").touch()
+        new_log("gateway")
+        assert log.exists()
+    finally:
+        gateway.stop()
+    new_log("gateway")
+    assert not log.exists()
 
 
 def test_the_key_is_never_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

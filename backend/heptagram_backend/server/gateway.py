@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.child import ending_with_us, signals_blocked
 from heptagram_backend.server.gateway_options import DRAIN_S, GatewayOptions
-from heptagram_backend.server.log import failure_report
+from heptagram_backend.server.log import failure_report, open_log
 
 _EXIT_MARGIN_S: Final = 10
 _POLL_S: Final = 0.1
@@ -160,7 +160,7 @@ def reason_not_ready(address: str) -> str | None:
 
 
 def _start(options: GatewayOptions) -> subprocess.Popen[bytes]:
-    with open(options.log, "ab") as output:
+    with open_log(options.log) as output:
         return subprocess.Popen(
             options.command(),
             stdin=subprocess.DEVNULL,

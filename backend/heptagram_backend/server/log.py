@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from heptagram_backend.cache import cache_dir
 
@@ -21,12 +24,22 @@ _HEAD = re.compile(r"^[IWEF]\d{4} \S+ \d+ \S+\] ")
 
 
 def new_log(program: str = "tritonserver") -> Path:
-    """A fresh log file's path in the cache; the oldest ones of this program are removed."""
+    """A fresh log file's path in the cache; the oldest ones of this program are removed, but for those in use."""
     folder = cache_dir() / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(folder.glob(f"{program}-*.log"))[: 1 - _KEPT_LOGS]:
-        old.unlink(missing_ok=True)
+        with suppress(OSError), open(old, "rb") as handle:  # it is gone, or in use
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            old.unlink()
     return folder / f"{program}-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}.log"
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a log to be a child's output. It counts as in use until the last process that has inherited it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    output = open(path, "ab")  # noqa: SIM115
+    fcntl.flock(output, fcntl.LOCK_SH)
+    return output
 
 
 class LogFollower:
