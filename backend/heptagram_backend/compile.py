@@ -6,19 +6,22 @@ neither lane keeps the engine's thread from running. What may be very costly is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
 from heptagram_backend.constraint import ConstraintSpec, Grammar, GrammarFactory
 from heptagram_backend.errors import EngineError, RequestError
+from heptagram_backend.histogram import Distribution, Histogram
 from heptagram_backend.trial import Trial, Verdicts
 from heptagram_backend.trial.estimate import COSTLY, DOUBTFUL, Estimate, estimate
 
 _CHEAP_WORKERS: Final = 2
 _COSTLY_WORKERS: Final = 1
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +29,7 @@ class _Job:
     spec: ConstraintSpec
     prefix: bytes
     future: Future[Grammar]
+    asked: float = field(default_factory=time.monotonic)
 
 
 class GrammarCompiler:
@@ -54,11 +58,17 @@ class GrammarCompiler:
         self._costly = ThreadPoolExecutor(max_workers=_COSTLY_WORKERS, thread_name_prefix="costly-grammar")
         self._lock = Lock()
         self._open: set[Future[Grammar]] = set()
+        self._seconds = Histogram(_SECONDS)
 
     @property
     def live(self) -> int:
         """Matchers that are not closed yet."""
         return self._factory.live
+
+    @property
+    def seconds(self) -> Distribution:
+        """How long it took to get what was not compiled yet, waiting and trial included."""
+        return self._seconds.take()
 
     def start(self, spec: ConstraintSpec, prefix: bytes = b"") -> Future[Grammar]:
         """Make a matcher of ``spec`` that already stands behind ``prefix``; a result not made yet can be cancelled."""
@@ -123,7 +133,11 @@ class GrammarCompiler:
     def _make(self, job: _Job) -> None:
         if not job.future.set_running_or_notify_cancel():
             return
+        fresh = not self._factory.holds(job.spec)
         grammar = self._factory.matcher(job.spec)
+        if fresh:
+            with self._lock:
+                self._seconds.observe(time.monotonic() - job.asked)
         if job.prefix and not grammar.accept_text(job.prefix):
             grammar.close()
             raise EngineError("the trigger's grammar does not begin with the trigger")

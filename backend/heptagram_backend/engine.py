@@ -20,10 +20,11 @@ from heptagram_backend.beside import beside
 from heptagram_backend.choices import make_choices
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.ends import CountedSink
-from heptagram_backend.engine_api import EngineSnapshot, Sink
+from heptagram_backend.engine_api import CancelCause, EngineSnapshot, Sink
 from heptagram_backend.errors import OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.loop import Loop
+from heptagram_backend.measures import Measures
 from heptagram_backend.outbox import Outbox
 from heptagram_backend.scheduler import Scheduler
 from heptagram_backend.sequence import Sequence
@@ -88,7 +89,9 @@ class K7Engine:
         self._drained_by = math.inf
         self._inbox: deque[Sequence] = deque()
         self._live: set[Sequence] = set()
+        self._step = step
         self._stats = EngineStats()
+        self._measures = Measures()
         self._capacity = scheduler.slots.total + limits.max_queue_size
         self._admission = Admission(target, scheduler, limits.vocabulary, self._capacity)
         self._loop = Loop(
@@ -98,6 +101,7 @@ class K7Engine:
             teller=Teller(limits.version),
             outbox=Outbox(beside("k7-teller", pipelined=pipelined)),
             stats=self._stats,
+            measures=self._measures,
             max_deadline_ms=limits.max_deadline_ms,
             forgotten=self._forgotten,
         )
@@ -113,6 +117,8 @@ class K7Engine:
             sequences = make_choices(self._make_sequence, secrets.token_hex(16), request, counted)
         except ReleaseError as error:  # a plan that no preprocess wrote names a format or drafts that are not there
             raise RequestError(str(error), code=codes.INVALID_REQUEST, param="plan") from error
+        for sequence in sequences:
+            sequence.ends = counted
         with self._lock:
             if self._life is not Life.OPEN:
                 raise OverloadedError("this version is shutting down; send the request again", code=codes.DRAINING)
@@ -123,16 +129,20 @@ class K7Engine:
         self._wake.set()
         return sequences[0].id
 
-    def cancel(self, id: str) -> bool:
+    def cancel(self, id: str, cause: CancelCause = "stop") -> bool:
         with self._lock:
             found = [sequence for sequence in self._live if sequence.id == id]
         for sequence in found:
+            if sequence.ends is not None and not sequence.cancelled:
+                sequence.ends.cause = cause
             sequence.cancelled = True
         self._wake.set()
         return bool(found)
 
     def snapshot(self) -> EngineSnapshot:
-        return take_snapshot(self._stats, self._scheduler, self._grammars, arriving=len(self._inbox))
+        return take_snapshot(
+            self._stats, self._measures, self._scheduler, self._grammars, self._step, arriving=len(self._inbox)
+        )
 
     def close(self) -> None:
         with self._lock:

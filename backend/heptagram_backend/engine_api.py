@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 from heptagram_backend.errors import HeptagramError
 from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.histogram import Distribution
 from heptagram_wire.events import Event
+
+CancelCause = Literal["client", "stop", "deadline", "drain"]
+"""Who ended a request: its client left or asked for its stop, its time was over, or the engine closes."""
 
 
 class Sink(Protocol):
@@ -25,16 +29,16 @@ class Sink(Protocol):
 class EngineSnapshot:
     """Gauges and counters. At rest ``running``, ``waiting``, ``slots_used``, ``blocks_held`` and ``live_matchers`` are
     zero; ``blocks_cached`` are held by nobody but may still be found. Of the ``masked_rows`` that were verified under a
-    grammar, ``mask_hits`` lay on the device already; ``mask_bytes`` were uploaded for the others."""
+    grammar, ``mask_hits`` lay on the device already; ``mask_bytes`` were uploaded for the others.
+
+    ``finished`` is by reason, ``failed`` by code, ``cancelled`` by cause, ``distributions`` by the fields of
+    :data:`heptagram_backend.metric_table.HISTOGRAMS`."""
 
     running: int
     waiting: int
     slots_used: int
     slots_total: int
     live_matchers: int
-    requests_finished: int
-    requests_failed: int
-    requests_cancelled: int
     invalid_outputs: int
     prompt_tokens: int
     generated_tokens: int
@@ -49,6 +53,34 @@ class EngineSnapshot:
     masked_rows: int = 0
     mask_hits: int = 0
     mask_bytes: int = 0
+    forced_tokens: int = 0
+    mask_pool_used: int = 0
+    mask_pool_total: int = 0
+    graph_misses: int = 0
+    finished: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    cancelled: Mapping[str, int] = field(default_factory=dict)
+    distributions: Mapping[str, Distribution] = field(default_factory=dict)
+
+    @property
+    def requests_finished(self) -> int:
+        return sum(self.finished.values())
+
+    @property
+    def requests_failed(self) -> int:
+        return sum(self.failed.values())
+
+    @property
+    def requests_cancelled(self) -> int:
+        return sum(self.cancelled.values())
+
+    @property
+    def blocks_free(self) -> int:
+        return self.blocks_total - self.blocks_held - self.blocks_cached
+
+    @property
+    def kv_cache_usage(self) -> float:
+        return self.blocks_held / self.blocks_total if self.blocks_total else 0.0
 
 
 class Engine(Protocol):
@@ -60,7 +92,7 @@ class Engine(Protocol):
             OverloadedError: the queue is full, or the engine is draining.
         """
 
-    def cancel(self, id: str) -> bool:
+    def cancel(self, id: str, cause: CancelCause = "stop") -> bool:
         """End a request at the next step; its sink gets ``finish`` with reason ``cancelled``. False if unknown."""
 
     def snapshot(self) -> EngineSnapshot: ...

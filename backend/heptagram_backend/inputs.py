@@ -40,6 +40,11 @@ class StepInputs:
         self._owners: dict[int, tuple[str, int]] = {}  # by slot: the request, and its generation
         self._generations = 0
 
+    @property
+    def graph_misses(self) -> int:
+        """Parts of steps that no graph was captured for."""
+        return self._program.misses
+
     def load(self, planned: Sequence[tuple[Request, Draft]]) -> Batch:
         """Fill the state and the inputs of a step. Dead rows hold token 0 and point at row 0 of the pool; so do those
         that :meth:`mask` is still to point elsewhere."""

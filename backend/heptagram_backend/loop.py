@@ -14,6 +14,7 @@ from functools import partial
 
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.errors import EngineError, HeptagramError, OverloadedError, contain
+from heptagram_backend.measures import Measures
 from heptagram_backend.outbox import Job, Outbox
 from heptagram_backend.scheduler import Scheduler, Turn
 from heptagram_backend.sequence import Sequence, State
@@ -39,6 +40,7 @@ class Loop:
         teller: Teller,
         outbox: Outbox,
         stats: EngineStats,
+        measures: Measures,
         max_deadline_ms: int,
         forgotten: Callable[[Sequence], None],
     ) -> None:
@@ -48,6 +50,7 @@ class Loop:
         self._teller = teller
         self._outbox = outbox
         self._stats = stats
+        self._measures = measures
         self._max_deadline_ms = max_deadline_ms
         self._forgotten = forgotten
 
@@ -139,7 +142,10 @@ class Loop:
         for sequence in turn.decode:
             sequence.stats.first_step = sequence.stats.first_step or now
         try:
-            verdicts = self._step.compute(self._step.plan(turn.decode), turn.chunks, launched=self._outbox.start)
+            planned = self._step.plan(turn.decode)
+            if turn.decode:
+                self._measures.planned(time.monotonic() - now)
+            verdicts = self._step.compute(planned, turn.chunks, launched=self._outbox.start)
         except Exception as error:
             _log.exception("a turn of %d steps and %d chunks", len(turn.decode), len(turn.chunks))
             self._meet()
@@ -172,11 +178,13 @@ class Loop:
 
     def _settled(self, outcome: Outcome) -> Job:
         """What is left to tell of a step, when what its sequence held is free if it ended."""
-        sequence = outcome.sequence
+        sequence, now = outcome.sequence, time.monotonic()
+        self._measures.stepped(sequence, now)
         if outcome.error is not None:
             self._forget(sequence, sound=False)
             return partial(self._teller.fail, sequence, outcome.error)
         if outcome.reason is not None:
+            self._measures.ended(sequence, now)
             self._forget(sequence)
             return partial(self._teller.finish, sequence, outcome.reason)
         return partial(self._teller.progress, sequence)
@@ -193,6 +201,8 @@ class Loop:
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         if self._may_end(sequence):
+            if reason != "cancelled":
+                self._measures.ended(sequence, time.monotonic())
             self._forget(sequence)
             self._teller.finish(sequence, reason)
 
@@ -211,6 +221,7 @@ class Loop:
         self._forgotten(sequence)
         self._stats.generated_tokens += sequence.stats.generated
         self._stats.draft_tokens += sequence.stats.drafted
+        self._stats.forced_tokens += sequence.stats.forced
         self._stats.masked_rows += sequence.stats.masked_rows
         self._stats.mask_hits += sequence.stats.mask_hits
         self._stats.mask_bytes += sequence.stats.mask_bytes

@@ -50,9 +50,15 @@ class MaskPool:
     def __init__(self, *, rows: int, rows_per_step: int, write: Write) -> None:
         if rows <= rows_per_step:
             raise ValueError(f"a pool of {rows} rows cannot hold the {rows_per_step} of one step beside row 0")
+        self.total = rows
         self._write = write
         self._places: OrderedDict[bytes, int] = OrderedDict()
         self._free = list(range(rows - 1, 0, -1))
+
+    @property
+    def used(self) -> int:
+        """Rows that hold a mask, row 0 among them."""
+        return 1 + len(self._places)
 
     def place(self, row: NDArray[np.int32]) -> Placed:
         """Where ``row`` lies from now on.

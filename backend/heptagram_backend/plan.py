@@ -57,7 +57,7 @@ class Planner:
     def __init__(
         self, *, pool: MaskPool, words: int, encode: Callable[[str], list[int]], masks_later: bool = False
     ) -> None:
-        self._pool = pool
+        self.pool = pool
         self._masks_later = masks_later
         self._encode = encode
         self._row = np.zeros(words, dtype=np.int32)
@@ -144,7 +144,7 @@ class Planner:
         """Where the next mask lies; ``None`` where no token is allowed."""
         if not grammar.fill(self._row):
             return _ALL
-        return self._pool.place(self._row) if self._row.any() else None
+        return self.pool.place(self._row) if self._row.any() else None
 
     @staticmethod
     def _retreat(grammar: Grammar, tokens: list[int]) -> None:

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from heptagram_backend.constraint import Grammar
 from heptagram_backend.drafts.base import Drafter
 from heptagram_backend.emit import Emitter
+from heptagram_backend.ends import CountedSink
 from heptagram_backend.engine_api import Sink
 from heptagram_backend.errors import HeptagramError
 from heptagram_backend.generation import GenerationRequest
@@ -75,6 +76,7 @@ class Sequence:
     triggered: bool = False  # the grammar came from the trigger and covers one call
     leader: Sequence | None = None  # of the same request: it writes the prompt first
     started: bool = False  # `start` was sent
+    ends: CountedSink | None = None  # of the request; it counts how that ends
     cancelled: bool = False
     unread: list[tuple[int, ScoredToken | None]] = field(default_factory=list)  # committed, not yet read as text
     fault: HeptagramError | None = None  # of reading or sending; the engine ends the request

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.engine_api import EngineSnapshot
+from heptagram_backend.measures import Measures
 from heptagram_backend.scheduler import Scheduler
 from heptagram_backend.stats import EngineStats
+from heptagram_backend.step import K7Step
 
 
 def take_snapshot(
-    stats: EngineStats, scheduler: Scheduler, grammars: GrammarCompiler, *, arriving: int
+    stats: EngineStats,
+    measures: Measures,
+    scheduler: Scheduler,
+    grammars: GrammarCompiler,
+    step: K7Step,
+    *,
+    arriving: int,
 ) -> EngineSnapshot:
     """Read without a lock, from any thread; ``arriving`` requests are not with the scheduler yet."""
     pool = scheduler.pool
@@ -22,9 +30,6 @@ def take_snapshot(
         blocks_cached=pool.cached,
         blocks_total=pool.total,
         live_matchers=grammars.live,
-        requests_finished=stats.finished,
-        requests_failed=stats.failed,
-        requests_cancelled=stats.cancelled,
         invalid_outputs=stats.invalid_outputs,
         prompt_tokens=stats.prompt_tokens,
         generated_tokens=stats.generated_tokens,
@@ -36,4 +41,12 @@ def take_snapshot(
         masked_rows=stats.masked_rows,
         mask_hits=stats.mask_hits,
         mask_bytes=stats.mask_bytes,
+        forced_tokens=stats.forced_tokens,
+        mask_pool_used=step.mask_pool.used,
+        mask_pool_total=step.mask_pool.total,
+        graph_misses=step.graph_misses,
+        finished=stats.finished.copy(),
+        failed=stats.failed.copy(),
+        cancelled=stats.cancelled.copy(),
+        distributions={**measures.take(), "compile": grammars.seconds},
     )

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import get_args
 
+from heptagram_backend.engine_api import CancelCause
+from heptagram_wire.errors import FAILURE_CODES
 from heptagram_wire.events import SpeculativeStats, Stats, Usage
 
 
@@ -23,6 +27,8 @@ class SequenceStats:
     preemptions: int = 0
     drafted: int = 0
     generated: int = 0
+    measured: int = 0  # of the generated ones
+    last_token: float | None = None
     histogram: list[int] = field(default_factory=lambda: [0] * 8)
 
     def admit(self) -> None:
@@ -59,15 +65,21 @@ class SequenceStats:
 class EngineStats:
     """Totals since the engine started; monotonic."""
 
-    finished: int = 0
-    failed: int = 0
-    cancelled: int = 0
+    finished: Counter[str] = field(default_factory=lambda: _zeros("stop", "length", "tool_calls"))
+    failed: Counter[str] = field(default_factory=lambda: _zeros(*FAILURE_CODES))
+    cancelled: Counter[str] = field(default_factory=lambda: _zeros(*get_args(CancelCause)))
     invalid_outputs: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
+    forced_tokens: int = 0
     steps: int = 0
     masked_rows: int = 0
     mask_hits: int = 0
     mask_bytes: int = 0
+
+
+def _zeros(*names: str) -> Counter[str]:
+    """What is counted from the start, so that its first time is seen as a growth."""
+    return Counter(dict.fromkeys(names, 0))

@@ -23,6 +23,7 @@ from heptagram_backend.draw import RowSampler
 from heptagram_backend.errors import EngineError, HeptagramError, contain
 from heptagram_backend.inputs import Batch, StepInputs
 from heptagram_backend.logprobs import ScoredToken
+from heptagram_backend.masks import MaskPool
 from heptagram_backend.plan import Draft, Planner
 from heptagram_backend.scheduler import Chunk
 from heptagram_backend.sequence import Sequence, State
@@ -73,6 +74,14 @@ class K7Step:
         self._planner = planner
         self._grammars = grammars
         self._masking = masking
+
+    @property
+    def mask_pool(self) -> MaskPool:
+        return self._planner.pool
+
+    @property
+    def graph_misses(self) -> int:
+        return self._inputs.graph_misses
 
     def run(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> list[Outcome]:
         """:meth:`plan`, :meth:`compute` and :meth:`commit` in one."""

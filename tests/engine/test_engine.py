@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.engine import EngineLimits, K7Engine
+from heptagram_backend.engine_api import CancelCause
 from heptagram_backend.engines.parts import assemble
 from heptagram_backend.errors import OverloadedError, RequestError
 from heptagram_backend.generation import GenerationRequest, Markup, OutputSpec, Trigger
@@ -453,3 +455,33 @@ def test_a_verified_token_that_the_matcher_refuses_fails_the_request(
     assert isinstance(failure, Failure)
     assert failure.code == "internal"
     assert not sink.text
+
+
+def test_what_is_measured_of_an_answer_is_counted_once(make: Make) -> None:
+    engine = make(says("hello the world"))
+    run(engine, request())
+    run(engine, request(n=2))
+    told = engine.snapshot().distributions
+    counts = {name: told[name].count for name in ("queue", "first_token", "end_to_end", "generation_tokens")}
+    assert set(counts.values()) == {3}
+    assert told["prompt_tokens"].count == 2
+    assert told["inter_token"].count + told["first_token"].count <= engine.snapshot().generated_tokens
+    assert told["end_to_end"].sum >= told["first_token"].sum >= told["queue"].sum > 0
+
+
+def test_a_cancel_is_counted_by_its_cause(make: Make) -> None:
+    def slow(tokens: tuple[int, ...]) -> int:
+        time.sleep(0.002)
+        return ord("a")
+
+    engine = make(slow)
+    for cause in get_args(CancelCause)[:2]:
+        sink = Collector()
+        engine.cancel(engine.submit(request(max_tokens=200), sink), cause)
+        assert sink.done.wait(20)
+        assert sink.finish.reason == "cancelled"
+    late = run(engine, request(deadline_ms=1, max_tokens=200))
+    assert late.finish.reason == "deadline"
+    told = engine.snapshot()
+    assert told.cancelled == {"client": 1, "stop": 1, "deadline": 1, "drain": 0}
+    assert (told.requests_finished, told.distributions["end_to_end"].count) == (0, 1)

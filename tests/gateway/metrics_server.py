@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 # Two versions of one model, and what else Triton says.
 SAMPLES = """\
-# HELP heptagram_running Requests that hold a slot
-# TYPE heptagram_running gauge
-heptagram_running{model="generate",version="1",pid="7"} 2
-heptagram_running{model="generate",version="2",pid="8"} 1
+# HELP heptagram_num_requests_running Requests that hold a slot
+# TYPE heptagram_num_requests_running gauge
+heptagram_num_requests_running{model="generate",version="1",pid="7"} 2
+heptagram_num_requests_running{model="generate",version="2",pid="8"} 1
 heptagram_slots_total{model="generate",version="1",pid="7"} 8
-heptagram_generated_tokens_total{model="generate",version="1",pid="7"} 1.2e3
+heptagram_generation_tokens_total{model="generate",version="1",pid="7"} 1.2e3
 nv_inference_count{model="chat",version="1"} 5
 """
 

@@ -73,7 +73,7 @@ def test_the_engines_numbers() -> None:
     with metrics_server() as metrics, running(play(TEXT), triton_metrics=metrics.url) as front:
         for _ in range(3):
             engine = front.get("/status").json()["engine"]
-            assert engine == {"running": 3, "slots_total": 8, "generated_tokens_total": 1200}
+            assert engine == {"num_requests_running": 3, "slots_total": 8, "generation_tokens_total": 1200}
         assert metrics.asked < 3
     with metrics_server() as metrics, running(play(TEXT), triton_metrics=metrics.url) as front:
         metrics.status = 500
@@ -82,7 +82,9 @@ def test_the_engines_numbers() -> None:
         assert front.get("/status").json()["engine"] is None
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "heptagram_running", "heptagram_running{} x", SAMPLES[:40]])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "heptagram_num_requests_running", "heptagram_num_requests_running{} x", SAMPLES[:40]]
+)
 def test_text_without_numbers(text: str) -> None:
     assert numbers_of(text) == {}
 

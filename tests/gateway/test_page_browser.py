@@ -143,7 +143,7 @@ def test_the_engines_numbers(browser: Any) -> None:
         metrics.text = SAMPLES.replace("1.2e3", "2.2e3")
         visit.shows("#numbers", "2,200")
         assert float(visit.text("#numbers div:first-child dd")) > 0
-        assert numbers_of(metrics.text)["generated_tokens_total"] == 2200
+        assert numbers_of(metrics.text)["generation_tokens_total"] == 2200
         visit.close()
 
 

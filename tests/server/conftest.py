@@ -41,6 +41,12 @@ def probes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with _served(write_probes(tmp_path_factory.mktemp("counted") / "repository", "Counted")) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
 def shipped() -> Iterator[Served]:
     resolve(Release.load(SHIPPED / names.GENERATE / "1").checkpoint)
     with _served(SHIPPED) as served:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 
-from heptagram_backend.engine_api import EngineSnapshot, Sink
+from heptagram_backend.engine_api import CancelCause, EngineSnapshot, Sink
 from heptagram_backend.errors import HeptagramError, OverloadedError, RequestError
 from heptagram_backend.generation import CompletionOutput, GenerationRequest, OutputSpec
 from heptagram_backend.requests import RequestLimits
@@ -90,7 +90,7 @@ class ProbeEngine:
         thread.start()
         return id
 
-    def cancel(self, id: str) -> bool:
+    def cancel(self, id: str, cause: CancelCause = "stop") -> bool:
         stop = self._stops.get(id)
         if stop is None:
             return False
@@ -107,9 +107,9 @@ class ProbeEngine:
             slots_used=live,
             slots_total=64,
             live_matchers=live,
-            requests_finished=counts["finished"],
-            requests_failed=counts["failed"],
-            requests_cancelled=counts["cancelled"],
+            finished={"stop": counts["finished"]},
+            failed={codes.INTERNAL: counts["failed"]},
+            cancelled={"client": counts["cancelled"]},
             invalid_outputs=0,
             prompt_tokens=0,
             generated_tokens=counts["tokens"],

@@ -1,4 +1,4 @@
-"""Writes a repository of probe models: the shipped configs and the shipped relay around the scripted engine."""
+"""Writes a repository of test models: the shipped configs and the shipped relay around another engine."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ _MODEL = """\
 import sys
 
 sys.path.insert(0, {root!r})
-from tests.server.probe_models import {name} as TritonPythonModel  # noqa: E402, F401
+from tests.server.{module} import {name} as TritonPythonModel  # noqa: E402, F401
 """
 _RELEASE = "served_model_name: probe\ncheckpoint: none\nformat: probe\n"
 
 
-def write_probes(target: Path) -> Path:
-    """Copy the shipped repository; only preprocess and generate get the scripted engine."""
+def write_probes(target: Path, kind: str = "Probe") -> Path:
+    """Copy the shipped repository; preprocess and generate become those of ``probe_models``, or of another kind."""
     shutil.copytree(SHIPPED, target, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("preprocess", "generate"):
         version = target / name / "1"
-        (version / "model.py").write_text(_MODEL.format(root=str(ROOT), name=f"Probe{name.title()}"))
+        (version / "model.py").write_text(
+            _MODEL.format(root=str(ROOT), module=f"{kind.lower()}_models", name=f"{kind}{name.title()}")
+        )
         (version / "release.yaml").write_text(_RELEASE)
     return target

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import queue
-import re
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import tritonclient.grpc as triton
+from prometheus_client.parser import text_string_to_metric_families
 
 from heptagram_backend.server.control_key import HEADER, find_key
 from heptagram_backend.server.process import ServerProcess
@@ -27,8 +28,8 @@ from heptagram_wire.events import Event
 from tests.children import child
 from tests.server.repository import ROOT
 
-AT_REST = ("running", "waiting", "slots_used", "live_matchers")
-_SAMPLE = re.compile(r"heptagram_(\w+)\{.*\} (\S+)")
+AT_REST = ("num_requests_running", "num_requests_waiting", "slots_used", "live_matchers")
+_OF_THE_MODEL = {"model", "version", "pid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +163,24 @@ class Served:
         return self.stream(text_input(names.REQUEST, request))
 
     def metrics(self) -> dict[str, float]:
-        """The numbers of ``generate``, without their ``heptagram_``."""
+        """The gauges and counters of ours, without their ``heptagram_``, each summed over its labels."""
+        found: dict[str, float] = defaultdict(float)
+        for (name, label), value in self.samples().items():
+            if not label.startswith("le="):
+                found[name] += value
+        return found
+
+    def samples(self) -> dict[tuple[str, str], float]:
+        """All of ours by name, without ``heptagram_``, and by the label that not all have, as ``code=internal``."""
         with urllib.request.urlopen(self.process.address.metrics_url, timeout=10) as response:
-            lines = response.read().decode().splitlines()
-        return {match[1]: float(match[2]) for match in map(_SAMPLE.match, lines) if match}
+            families = text_string_to_metric_families(response.read().decode())
+            found = [sample for family in families for sample in family.samples]
+        told: dict[tuple[str, str], float] = defaultdict(float)
+        for sample in found:
+            own = [f"{name}={value}" for name, value in sample.labels.items() if name not in _OF_THE_MODEL]
+            if sample.name.startswith("heptagram_"):
+                told[sample.name.removeprefix("heptagram_"), "".join(own)] += sample.value
+        return told
 
     def settle(self, timeout_s: float = 10.0) -> dict[str, float]:
         """Wait until nothing lives in the engine; the numbers then."""

@@ -131,7 +131,7 @@ def test_without_stream_a_direct_cancel_is_seen_too(probes: Served) -> None:
         text_input(names.PLAN, plan[names.PLAN]),
     ]
     with probes.stream(*inputs, model=names.GENERATE) as stream:
-        while not probes.metrics()["running"]:
+        while not probes.metrics()["num_requests_running"]:
             time.sleep(0.02)
         stream.cancel()
         ended(probes, before)

@@ -92,9 +92,9 @@ def test_eight_streams_at_once_are_in_order_and_valid(shipped: Served) -> None:
         valid(fold(events))
     starts = [event.id for events in answers for event in events if isinstance(event, Start)]
     assert len(set(starts)) == 8
-    shipped.grown("requests_finished_total", before, 8)
+    shipped.grown("request_success_total", before, 8)
     after = shipped.metrics()
-    assert after["generated_tokens_total"] > before["generated_tokens_total"]
+    assert after["generation_tokens_total"] > before["generation_tokens_total"]
     assert after["invalid_outputs_total"] == before["invalid_outputs_total"]
 
 
@@ -143,7 +143,7 @@ def test_a_cancel_in_the_queue_and_in_prefill(shipped: Served) -> None:
     streams = [shipped.chat(json.dumps(long)) for _ in range(12)]
     for stream in streams:
         assert isinstance(stream.next().events[0], Start)
-    assert shipped.metrics()["waiting"] >= 1
+    assert shipped.metrics()["num_requests_waiting"] >= 1
     with ThreadPoolExecutor(len(streams)) as pool:
         list(pool.map(lambda stream: stream.__exit__(None, None, None), streams))
     ended(shipped, before, len(streams))

@@ -44,7 +44,7 @@ def client(gateway: Gateway, shipped: Served) -> Iterator[OpenAI]:
     with OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
         yield client
     at_rest = shipped.settle()
-    assert at_rest["blocks_held"] == 0
+    assert at_rest["kv_blocks_used"] == 0
 
 
 def told(message: ChatMessage) -> Any:
@@ -62,7 +62,7 @@ def test_each_is_what_it_is_alone_and_without_drafts(shipped: Served, constraine
     request |= strict() | ONE_CALL if constrained else {"messages": STORY}
     before = shipped.settle()
     together = fold_choices(played(shipped, request | {"n": 3}))
-    shipped.grown("requests_finished_total", before, 1)
+    shipped.grown("request_success_total", before, 1)
     undrafted = fold_choices(played(shipped, request | {"n": 3, "heptagram": {"num_speculative_tokens": 0}}))
     assert [told(answer) for answer in together] == [told(answer) for answer in undrafted]
     for choice, answer in enumerate(together):
@@ -186,6 +186,6 @@ def test_leaving_at_any_time_leaves_nothing(
     after = shipped.settle()
     assert after["requests_cancelled_total"] > before["requests_cancelled_total"]
     assert after["requests_failed_total"] == before["requests_failed_total"]
-    assert after["blocks_held"] == 0
+    assert after["kv_blocks_used"] == 0
     answer = client.chat.completions.create(**CALLS, n=2)
     assert all(valid_call(call) for choice in answer.choices for call in choice.message.tool_calls or [])

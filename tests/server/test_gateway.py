@@ -208,7 +208,7 @@ def test_a_client_that_leaves_ends_the_run(gateway: Gateway, shipped: Served, st
     with socket.create_connection(gateway.address) as client:
         client.sendall(_HEAD % len(body) + body)
         deadline = time.monotonic() + 10
-        while not shipped.metrics()["running"]:
+        while not shipped.metrics()["num_requests_running"]:
             assert time.monotonic() < deadline, "it never ran"
             time.sleep(0.02)
     shipped.settle(5.0)

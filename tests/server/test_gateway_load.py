@@ -64,11 +64,11 @@ def load(gateway: Gateway, requests: int) -> None:
 def test_two_hundred_requests_at_once(gateway: Gateway, probes: Served) -> None:
     before = probes.settle()
     load(gateway, 200)
-    probes.grown("requests_finished_total", before, 200)
+    probes.grown("request_success_total", before, 200)
     with httpx2.Client(base_url=gateway.url, verify=False) as client:
         status = client.get("/status").json()
-    assert status["engine"]["requests_finished_total"] >= 200
-    assert (status["engine"]["running"], status["gateway"]["running"]) == (0, 0)
+    assert status["engine"]["request_success_total"] >= 200
+    assert (status["engine"]["num_requests_running"], status["gateway"]["running"]) == (0, 0)
 
 
 @pytest.mark.full

@@ -40,15 +40,15 @@ def test_nothing_is_lost_grows_or_changes(small: Served, capsys: pytest.CaptureF
     for number in range(_ROUNDS):
         play_until(time.monotonic() + _SECONDS / _ROUNDS, small.process.address, number, played)
         at_rest = small.settle(60)
-        assert at_rest["blocks_held"] == 0
+        assert at_rest["kv_blocks_used"] == 0
         requests.append(played.counts.total())
         samples.append(holdings(small.process))
     growth = measured(requests[_WARM_UP:], [held for held, _ in samples[_WARM_UP:]])
     shared = [used for _, used in samples[_WARM_UP:]]
-    told = [f"{dict(played.counts)}, {at_rest['preemptions_total']:.0f} preemptions", *map(str, growth)]
+    told = [f"{dict(played.counts)}, {at_rest['num_preemptions_total']:.0f} preemptions", *map(str, growth)]
     with capsys.disabled():
         print("", *told, f"shared memory {shared[0] / 2**20:.1f} -> {shared[-1] / 2**20:.1f} MiB", sep="\n")  # noqa: T201
-    assert at_rest["preemptions_total"] > 0
+    assert at_rest["num_preemptions_total"] > 0
     assert at_rest["invalid_outputs_total"] == at_rest["requests_failed_total"] == 0
     for process in growth:
         check(process, requests[-1] - requests[_WARM_UP])

@@ -324,6 +324,6 @@ def test_the_guides_requests(front: httpx2.Client) -> None:
 
 def test_afterwards_nothing_is_left_and_nothing_was_reported(model: Watched) -> None:
     after = model.served.settle()
-    assert after["generated_tokens_total"] > model.before["generated_tokens_total"]
+    assert after["generation_tokens_total"] > model.before["generation_tokens_total"]
     assert after["invalid_outputs_total"] == model.before["invalid_outputs_total"]
     assert not model.faults()

@@ -116,15 +116,17 @@ class Metric:
 
 class MetricFamily:
     GAUGE, COUNTER = "gauge", "counter"
-    made: dict[str, Metric] = {}  # noqa: RUF012 - the server's registry
+    made: dict[str, Metric] = {}  # noqa: RUF012 - the server's registry, by name and the label that is not the model's
     labels: dict[str, dict[str, str]] = {}  # noqa: RUF012
 
     def __init__(self, *, name: str, description: str, kind: str) -> None:
         self.name = name
 
     def Metric(self, *, labels: Mapping[str, str]) -> Metric:  # noqa: N802 - the real name
-        self.labels[self.name] = dict(labels)
-        return self.made.setdefault(self.name, Metric())
+        own = [f"{name}={value}" for name, value in labels.items() if name not in ("model", "version", "pid")]
+        key = "".join([self.name, *(f"{{{each}}}" for each in own)])
+        self.labels[key] = dict(labels)
+        return self.made.setdefault(key, Metric())
 
 
 def _tensor(name: str, value: Any) -> Tensor:

@@ -15,7 +15,7 @@ from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.release import Release
 from heptagram_backend.triton.cancel import CancelInbox
 from heptagram_backend.triton.live import LiveRequests
-from heptagram_backend.triton.metrics import EngineMetrics
+from heptagram_backend.triton.metrics import EngineMetrics, Rejections
 from heptagram_backend.triton.render import renderer_of
 from heptagram_backend.triton.sink import ResponseSink
 from heptagram_backend.triton.status import contained, triton_error
@@ -40,6 +40,7 @@ class TritonPythonModel:
         self._live = LiveRequests()
         self._inbox = CancelInbox()
         self._metrics = EngineMetrics(model=args["model_name"], version=args["model_version"])
+        self._rejections = Rejections(model=args["model_name"], version=args["model_version"])
         self._watcher = Watcher(engine=self._engine, live=self._live, inbox=self._inbox, metrics=self._metrics)
         self._watcher.start()
 
@@ -56,7 +57,9 @@ class TritonPythonModel:
                     continue
                 response = self._stop(request)
             except Exception as error:  # must be answered here: raised, it would end the whole execute call
-                response = pb_utils.InferenceResponse(error=triton_error(contained(error, where="generate")))
+                fault = contained(error, where="generate")
+                self._rejections.count(fault.wire.code)
+                response = pb_utils.InferenceResponse(error=triton_error(fault))
             sender.send(response, flags=_FINAL)
 
     def finalize(self) -> None:
@@ -65,6 +68,7 @@ class TritonPythonModel:
         self._inbox.close()  # 3. nobody reads tickets any more
         self._live.check()  # 4. every request was closed
         self._metrics.close()  # 5. the numbers of this version disappear
+        self._rejections.close()
 
     def _submit(self, request: Any, sender: Any) -> None:
         plan = require_text(request, names.PLAN, advice=_PLAN_ADVICE)
@@ -86,8 +90,8 @@ class TritonPythonModel:
             self._live.close(key)
             raise
         if self._live.bind(key, id):
-            self._engine.cancel(id)
+            self._engine.cancel(id, "client")
 
     def _stop(self, request: Any) -> Any:
-        self._engine.cancel(require_text(request, names.ID, advice=_STOP_ADVICE))
+        self._engine.cancel(require_text(request, names.ID, advice=_STOP_ADVICE), "stop")
         return pb_utils.InferenceResponse([text_tensor(names.EVENTS, []), text_tensor(names.TICKET, [""])])

@@ -15,6 +15,7 @@ from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.release import Release
 from heptagram_backend.requests.completions import CompletionInputs
 from heptagram_backend.triton.completion_inputs import read_completion
+from heptagram_backend.triton.metrics import Rejections
 from heptagram_backend.triton.status import contained, triton_error
 from heptagram_backend.triton.tensors import read_bytes, require_bytes, text_tensor, token_tensor
 from heptagram_backend.triton.version import load_release, refuse_load
@@ -45,6 +46,7 @@ class TritonPythonModel:
             self._preprocessor = self.open_preprocessor(load_release(args))
         except ReleaseError as error:
             raise refuse_load(error) from error
+        self._rejections = Rejections(model=args["model_name"], version=args["model_version"])
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="heptagram-preprocess")
         self._room = threading.BoundedSemaphore(_MAX_PENDING)
 
@@ -60,6 +62,7 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._pool.shutdown(wait=True)
+        self._rejections.close()
 
     def _accept(self, request: Any) -> None:
         sender = request.get_response_sender()
@@ -68,7 +71,7 @@ class TritonPythonModel:
             if not self._room.acquire(blocking=False):
                 raise OverloadedError(f"{_MAX_PENDING} requests wait to be read; try again later")
         except Exception as error:  # must be answered here: raised, it would end the whole execute call
-            sender.send(_error(error), flags=_FINAL)
+            sender.send(self._refused(error), flags=_FINAL)
             return
         self._pool.submit(self._prepare, work, sender)
 
@@ -90,7 +93,7 @@ class TritonPythonModel:
         try:
             response = _plan(work())
         except Exception as error:  # a request is always answered, whatever went wrong with it
-            response = _error(error)
+            response = self._refused(error)
         finally:
             self._room.release()
         try:
@@ -98,12 +101,13 @@ class TritonPythonModel:
         except Exception as error:  # the pool would swallow it silently
             pb_utils.Logger.log_error(f"a plan could not be sent: {error}")
 
+    def _refused(self, error: Exception) -> Any:
+        fault = contained(error, where="preprocess")
+        self._rejections.count(fault.wire.code)
+        return pb_utils.InferenceResponse(error=triton_error(fault))
+
 
 def _plan(request: GenerationRequest) -> Any:
     return pb_utils.InferenceResponse(
         [token_tensor(names.PROMPT_IDS, request.prompt_ids), text_tensor(names.PLAN, [request.to_json()])]
     )
-
-
-def _error(error: Exception) -> Any:
-    return pb_utils.InferenceResponse(error=triton_error(contained(error, where="preprocess")))

@@ -33,7 +33,7 @@ class Watcher:
     def cancel(self, ticket: str) -> None:
         """Use a ticket. Unknown and used ones have no effect."""
         if (id := self._live.claim(ticket)) is not None:
-            self._engine.cancel(id)
+            self._engine.cancel(id, "client")
 
     def close(self) -> None:
         """Stop the thread and wait for it; idempotent."""

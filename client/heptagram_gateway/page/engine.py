@@ -13,7 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 _LOG = logging.getLogger(__name__)
-_SAMPLE: Final = re.compile(r"heptagram_(\w+)(?:\{[^}]*\})? ([0-9.eE+-]+)")
+_SAMPLE: Final = re.compile(r"heptagram_(\w+)(?:\{([^}]*)\})? ([0-9.eE+-]+)")
+_BUCKET: Final = re.compile(r'\ble="')
 _KEPT_S: Final = 1.0
 _TIMEOUT_S: Final = 2.0
 _MOST_BYTES: Final = 4 << 20
@@ -52,11 +53,15 @@ class EngineNumbers:
 
 
 def numbers_of(text: str) -> dict[str, float]:
-    """Our samples in Prometheus text, each summed over its labels: a model's versions share the engine's machine."""
+    """Our samples in Prometheus text, each summed over its labels: a model's versions share the engine's machine.
+
+    Buckets of histograms are left out.
+    """
     found: dict[str, float] = defaultdict(float)
     for line in text.splitlines():
-        if match := _SAMPLE.fullmatch(line):
-            found[match[1]] += float(match[2])
+        match = _SAMPLE.fullmatch(line)
+        if match and not _BUCKET.search(match[2] or ""):
+            found[match[1]] += float(match[3])
     return dict(found)
 
 

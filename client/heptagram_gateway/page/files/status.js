@@ -58,22 +58,22 @@ function engineNumbers(engine) {
   return [
     ["tokens/s", rates.speed],
     ["drafts accepted", rates.acceptance],
-    ["running", count(engine.running)],
-    ["waiting", count(engine.waiting)],
+    ["running", count(engine.num_requests_running)],
+    ["waiting", count(engine.num_requests_waiting)],
     ["slots in use", `${count(engine.slots_used)} of ${count(engine.slots_total)}`],
     ["matchers alive", count(engine.live_matchers)],
     ["invalid outputs", count(engine.invalid_outputs_total)],
-    ["finished", count(engine.requests_finished_total)],
+    ["finished", count(engine.request_success_total)],
     ["failed", count(engine.requests_failed_total)],
     ["cancelled", count(engine.requests_cancelled_total)],
-    ["tokens", count(engine.generated_tokens_total)],
+    ["tokens", count(engine.generation_tokens_total)],
   ];
 }
 
 // Speed over the last samples; acceptance over them too, or over all time while nothing was drafted.
 function ratesOf(engine) {
   const now = { at: performance.now(), engine };
-  if (samples.length && engine.generated_tokens_total < samples.at(-1).engine.generated_tokens_total) samples.length = 0; // restarted
+  if (samples.length && engine.generation_tokens_total < samples.at(-1).engine.generation_tokens_total) samples.length = 0; // restarted
   samples.push(now);
   if (samples.length > WINDOW) samples.shift();
   const first = samples[0];
@@ -81,10 +81,10 @@ function ratesOf(engine) {
   const seconds = (now.at - first.at) / 1000;
   const drafted = grown("draft_tokens_total");
   const acceptance = drafted
-    ? grown("accepted_draft_tokens_total") / drafted
-    : engine.accepted_draft_tokens_total / engine.draft_tokens_total;
+    ? grown("spec_decode_num_accepted_tokens_total") / drafted
+    : engine.spec_decode_num_accepted_tokens_total / engine.spec_decode_num_draft_tokens_total;
   return {
-    speed: seconds ? (grown("generated_tokens_total") / seconds).toFixed(1) : NONE,
+    speed: seconds ? (grown("generation_tokens_total") / seconds).toFixed(1) : NONE,
     acceptance: Number.isFinite(acceptance) ? `${Math.round(100 * acceptance)} %` : NONE,
   };
 }
