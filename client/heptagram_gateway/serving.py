@@ -1,6 +1,6 @@
 """The server process: uvicorn around the application, and the ordered end.
 
-At SIGTERM, or SIGINT where it was not ignored when the process was started, in this order:
+At SIGTERM, and at a terminal's SIGINT and SIGHUP unless they were ignored when the process was started, in this order:
 
 1. nobody new is admitted (503), ``/health/ready`` says so; the port still answers, so that a balancer can see it;
 2. what runs may go on for ``drain`` seconds;
@@ -88,6 +88,8 @@ async def serve(config: Config, *, ready: Callable[[str], None]) -> None:
         transport = AsyncGrpcTransport(netloc)
         services = build_services(config, transport, transport, TritonModels(netloc))
         front = Front(uvicorn_config(config, services, write), services, lambda: ready(_url(listener)))
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as behind nohup
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, front.end)
         try:
             await front.serve(sockets=[listener])
         finally:

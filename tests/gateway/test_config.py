@@ -102,16 +102,17 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> N
         assert port in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_command_ends_in_order(number: signal.Signals) -> None:
     with running_gateway("127.0.0.1:1") as gateway:
         gateway.process.send_signal(number)
         assert gateway.process.wait(20) == 0
 
 
-def test_a_job_in_the_background_hears_no_interrupt() -> None:
-    with running_gateway("127.0.0.1:1", ignoring=[signal.SIGINT]) as gateway:
-        gateway.process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_job_in_the_background_hears_no_terminal(number: signal.Signals) -> None:
+    with running_gateway("127.0.0.1:1", ignoring=[number]) as gateway:
+        gateway.process.send_signal(number)
         with pytest.raises(subprocess.TimeoutExpired):
             gateway.process.wait(1)
         assert gateway.stop() == 0
