@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +31,7 @@ class World:
     said: list[str] = field(default_factory=list)
 
     def has(self, *stubs: Stub) -> None:
+        """These and no others."""
         self.stubs = list(stubs)
         self.made += [stub for stub in stubs if not stub.alive]
 
@@ -55,8 +58,31 @@ class World:
         if self.loads_fail:
             raise ControlError("no")
 
-    def dog(self) -> Watchdog:
-        return Watchdog(self, self, report=self.said.append, clock=lambda: self.now)
+    def dog(self, pool: Executor | None = None) -> Watchdog:
+        return Watchdog(self, self, report=self.said.append, pool=pool or AtOnce(), clock=lambda: self.now)
+
+
+class AtOnce(Executor):
+    """Runs a load where it is submitted."""
+
+    def submit(self, load: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(load(*arguments, **named))
+        except ControlError as error:
+            future.set_exception(error)
+        return future
+
+
+class Later(Executor):
+    """Never runs it; the test says when a load is over."""
+
+    def __init__(self) -> None:
+        self.loads: list[Future[Any]] = []
+
+    def submit(self, load: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        self.loads.append(Future())
+        return self.loads[-1]
 
 
 @pytest.fixture
@@ -68,7 +94,7 @@ def world() -> Iterator[World]:
             os.waitpid(stub.process.pid, 0)
 
 
-def dead(*, zombie: bool) -> Stub:
+def dead(*, zombie: bool, model: str = "generate") -> Stub:
     """A process that has ended, and was waited for or not."""
     pid = os.posix_spawn(sys.executable, [sys.executable, "-Sc", "import time; time.sleep(60)"], os.environ)
     process = psutil.Process(pid)
@@ -77,7 +103,7 @@ def dead(*, zombie: bool) -> Stub:
         pass
     if not zombie:
         os.waitpid(pid, 0)
-    return Stub(process, "generate", "1")
+    return Stub(process, model, "1" if model else "")
 
 
 def look_for_a_minute(world: World, dog: Watchdog) -> None:
@@ -161,3 +187,70 @@ def test_deaths_long_ago_are_forgotten(world: World) -> None:
             dog.look()
             world.now += 1
     assert world.calls.count("load") == 8
+
+
+def look(world: World, dog: Watchdog, seconds: float) -> None:
+    """Four times a second."""
+    for _ in range(int(seconds * 4)):
+        dog.look()
+        world.now += 0.25
+
+
+def test_others_are_looked_after_while_a_model_loads(world: World) -> None:
+    loading = Later()
+    dog = world.dog(loading)
+    world.has(dead(zombie=True, model="preprocess"), living())
+    look(world, dog, 1)
+    world.has(dead(zombie=True))
+    look(world, dog, 1)
+    assert (world.calls, len(loading.loads), dog.deaths) == (["unload"] * 2, 2, 2)
+    assert not any("ready again" in line for line in world.said)
+    for load in loading.loads:
+        load.set_result(None)
+    dog.look()
+    assert [line.split()[0] for line in world.said if "ready again" in line] == ["preprocess", "generate"]
+
+
+def test_a_death_while_the_first_models_load_ends_the_start(world: World) -> None:
+    """Triton notices most of them, and then says why. One that it has let lie for ten seconds it never sees."""
+    dog = world.dog()
+    for stub in (dead(zombie=True), dead(zombie=True, model="")):
+        world.has(stub, living())
+        dog.look_at_start()
+        world.now += 9.9
+        dog.look_at_start()
+        world.now += 0.1
+        with pytest.raises(LaunchError, match=f"process {stub.process.pid} of .* died while it was loading"):
+            dog.look_at_start()
+
+
+def test_what_triton_reaped_itself_ends_no_start(world: World) -> None:
+    dog = world.dog()
+    world.has(dead(zombie=False), living())
+    dog.look_at_start()
+    world.now += 100
+    dog.look_at_start()
+    assert len(world.stubs) == 1
+
+
+@pytest.mark.parametrize("model", ["generate", ""])
+def test_a_load_of_ours_that_never_ends_ends_the_server(world: World, model: str) -> None:
+    dog = world.dog(Later())
+    world.has(dead(zombie=True))
+    look(world, dog, 1)
+    world.ready = False
+    world.has(dead(zombie=True, model=model))
+    look(world, dog, 10)
+    with pytest.raises(LaunchError, match="died while it was loading, and Triton waits for it for ever"):
+        look(world, dog, 1)
+
+
+@pytest.mark.parametrize("model", ["generate", ""])
+def test_a_load_of_an_operators_that_never_ends_is_told_and_nobody_is_harmed(world: World, model: str) -> None:
+    world.ready = False  # the new version, not the one that serves
+    dog = world.dog()
+    world.has(living(), dead(zombie=True, model=model))
+    look(world, dog, 60)
+    assert (world.calls, dog.deaths) == ([], 0)
+    [said] = world.said
+    assert "Triton does not notice, so that never ends. What is ready serves on" in said

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def write_launchable(folder: Path) -> Path:
 class Launched:
     """Start it with :func:`launched`."""
 
-    def __init__(self, repository: Path, address: Address, openai_port: int) -> None:
+    def __init__(
+        self, repository: Path, address: Address, openai_port: int, env: Mapping[str, str] | None = None
+    ) -> None:
         ports = {"grpc": address.grpc_port, "http": address.http_port, "metrics": address.metrics_port}
         ports |= {"openai": openai_port}
         where = [part for name, port in ports.items() for part in (f"--{name}-port", str(port))]
@@ -48,6 +51,7 @@ class Launched:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env={**os.environ, **(env or {})},
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -109,9 +113,11 @@ class Launched:
 
 
 @contextmanager
-def launched(repository: Path, address: Address, *, openai_port: int = 0) -> Iterator[Launched]:
+def launched(
+    repository: Path, address: Address, *, openai_port: int = 0, env: Mapping[str, str] | None = None
+) -> Iterator[Launched]:
     """A launcher that has said that it is ready; with a gateway only where it is given a port."""
-    launcher = Launched(repository, address, openai_port)
+    launcher = Launched(repository, address, openai_port, env)
     try:
         launcher.wait_said("Ctrl-C stops")
         yield launcher

@@ -79,7 +79,11 @@ def serve(options: ServeOptions) -> int:
         gateway: Front = NoGateway()
         try:
             progress.say("loading models")
-            server.wait_ready(prepared.models, on_line=lambda line: _follow(progress, line))
+            server.wait_ready(
+                prepared.models,
+                on_line=lambda line: _follow(progress, line),
+                meanwhile=lambda: _ask(watchdog.look_at_start, server),
+            )
             gateway = _gateway(prepared, options)
             gateway.wait_ready()
             progress.say("ready")
@@ -135,8 +139,8 @@ def _serve(server: ServerProcess, gateway: Front, models: Sequence[str], watchdo
         pulse = Pulse(server.address)
         while server.poll() is None:
             server.guard()
-            _check(server, pulse)
-            watchdog.look()
+            _ask(pulse.check, server)
+            _ask(watchdog.look, server)
             gateway.look()
             time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
@@ -144,9 +148,10 @@ def _serve(server: ServerProcess, gateway: Front, models: Sequence[str], watchdo
     raise LaunchError(f"tritonserver ended with status {server.poll()}\n{failure_report(server.log)}")
 
 
-def _check(server: ServerProcess, pulse: Pulse) -> None:
+def _ask(look: Callable[[], None], server: ServerProcess) -> None:
+    """Look after a server. One that is of no use any more is killed, and its log tells why."""
     try:
-        pulse.check()
+        look()
     except LaunchError as error:
         server.stop(timeout_s=0.0)
         raise LaunchError(f"{error}\n{failure_report(server.log)}") from error

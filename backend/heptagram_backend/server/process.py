@@ -130,9 +130,16 @@ class ServerProcess:
         return self._process.poll()
 
     def wait_ready(
-        self, models: Sequence[str], *, timeout_s: float = 600.0, on_line: Callable[[str], None] | None = None
+        self,
+        models: Sequence[str],
+        *,
+        timeout_s: float = 600.0,
+        on_line: Callable[[str], object] = str,
+        meanwhile: Callable[[], object] = int,
     ) -> None:
-        """Wait until each of ``models`` answers that it is ready; each new line of the log goes to ``on_line``.
+        """Wait until each of ``models`` answers that it is ready.
+
+        Each new line of the log goes to ``on_line``; ``meanwhile`` is called again and again.
 
         Raises:
             LaunchError: the server ended, or time ran out; the message holds the end of the log.
@@ -146,10 +153,10 @@ class ServerProcess:
                 if self._restricted:  # what writes a log has read its options
                     self._restricted.conceal(self.pid)
                     self._restricted = None
-                if on_line:
-                    on_line(line)
+                on_line(line)
             if ended:
                 raise LaunchError(f"tritonserver ended with status {self.poll()}\n{failure_report(self.log)}")
+            meanwhile()
             if time.monotonic() > deadline:
                 raise LaunchError(f"{waiting[0]} was not ready after {timeout_s:.0f} s\n{failure_report(self.log)}")
             if is_ready(self.address, waiting[0]):

@@ -20,7 +20,7 @@ _SEARCH_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """One instance of one version of a model."""
+    """One instance of one version of a model; ``model`` is empty where it was dead when it was found."""
 
     process: psutil.Process
     model: str
@@ -48,6 +48,7 @@ class Stubs:
         self._server = server_pid
         self._clock = clock
         self._known: dict[int, Stub] = {}
+        self._forgotten: set[psutil.Process] = set()
         self._search_at = 0.0
 
     def ended(self) -> list[Stub]:
@@ -62,6 +63,7 @@ class Stubs:
 
     def forget(self, stub: Stub) -> None:
         self._known.pop(stub.process.pid, None)
+        self._forgotten.add(stub.process)
 
     def search(self) -> None:
         """Look for new ones among the server's children."""
@@ -70,16 +72,22 @@ class Stubs:
             children = psutil.Process(self._server).children()
         except psutil.NoSuchProcess:
             return
+        self._forgotten &= set(children)
         for child in children:
-            if child.pid not in self._known and (stub := _describe(child)) is not None:
+            if child.pid not in self._known and child not in self._forgotten and (stub := _describe(child)) is not None:
                 self._known[child.pid] = stub
 
 
 def _describe(process: psutil.Process) -> Stub | None:
-    """Arguments of a stub: the path of its ``model.py`` in a version folder, then the prefix of its segments."""
+    """Arguments of a stub: the path of its ``model.py`` in a version folder, then the prefix of its segments.
+
+    A zombie has none, and of its name the 15 characters that Linux keeps.
+    """
     try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return Stub(process, model="", version="") if process.name() == _NAME[:15] else None
         arguments = process.cmdline()
-    except psutil.Error:  # a zombie has no command line
+    except psutil.Error:  # it ends just now
         return None
     if len(arguments) < 2 or Path(arguments[0]).name != _NAME:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Protocol
 
 from heptagram_backend.errors import LaunchError
@@ -19,6 +20,8 @@ from heptagram_backend.server.stubs import Stub
 # Pauses before the first, second, ... load of a model within the window; one more death and it is given up.
 _PAUSES_S = (0.0, 1.0, 4.0, 16.0)
 _WINDOW_S = 600.0
+# Triton looks after a process that loads each second. One that ends before it has said that it lives is overlooked.
+_OVERLOOKED_S = 10.0
 
 
 class Control(Protocol):
@@ -44,7 +47,7 @@ class Watched(Protocol):
 
 
 class Watchdog:
-    """Call :meth:`look` a few times a second; it blocks while a model loads. ``report`` is told in whole sentences."""
+    """Call :meth:`look` a few times a second. ``report`` is told in whole sentences; models load in ``pool``."""
 
     def __init__(
         self,
@@ -52,34 +55,68 @@ class Watchdog:
         control: Control,
         *,
         report: Callable[[str], object],
+        pool: Executor | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stubs = stubs
         self._control = control
         self._report = report
         self._clock = clock
-        self._suspects: set[int] = set()
+        self._pool = pool or ThreadPoolExecutor(thread_name_prefix="load")
+        self._suspects: dict[int, float] = {}
         self._deaths: dict[str, list[float]] = defaultdict(list)
         self._down: dict[str, _Down] = {}
         self.deaths = 0
+
+    def look_at_start(self) -> None:
+        """See whether one has ended that Triton still waits for. Call this while the server loads its first models.
+
+        Raises:
+            LaunchError: one has; the server would wait for ever.
+        """
+        for stub in self._stubs.ended():
+            if self._is_overlooked(stub):
+                raise LaunchError(f"{_died(stub)} while it was loading, and Triton waits for it for ever")
 
     def look(self) -> None:
         """See what has ended, and load what is due.
 
         Raises:
-            LaunchError: a model died too often; the server is of no use any more.
+            LaunchError: a model died too often, or so that Triton cannot load it; the server is of no use any more.
         """
         for stub in self._stubs.ended():
             if stub.process.pid not in self._suspects:  # an unload in progress reaps it before the next look
-                self._suspects.add(stub.process.pid)
-                continue
-            self._suspects.discard(stub.process.pid)
-            self._stubs.forget(stub)
-            if stub.model not in self._down and self._is_broken(stub):
+                self._suspects[stub.process.pid] = self._clock()
+            elif stub.model not in self._down and self._is_broken(stub):
+                self._forget(stub)
                 self._take_down(stub)
+            elif self._is_overlooked(stub):
+                self._forget(stub)
+                self._give_up(stub)
         for model, down in list(self._down.items()):
-            if self._clock() >= down.due:
-                self._bring_back(model, down)
+            if down.load is None and self._clock() >= down.due:
+                down.load = self._pool.submit(self._control.load, model)
+            if down.load is not None and down.load.done():
+                self._take_up(model, down)
+
+    def _is_overlooked(self, stub: Stub) -> bool:
+        """Whether Triton has let a dead process lie that it should have waited for; what it has not is forgotten."""
+        if not stub.is_zombie:
+            self._forget(stub)
+            return False
+        return self._clock() - self._suspects.setdefault(stub.process.pid, self._clock()) >= _OVERLOOKED_S
+
+    def _forget(self, stub: Stub) -> None:
+        self._suspects.pop(stub.process.pid, None)
+        self._stubs.forget(stub)
+
+    def _give_up(self, stub: Stub) -> None:
+        if stub.model in self._down or (self._down and not stub.model):
+            raise LaunchError(f"{_died(stub)} while it was loading, and Triton waits for it for ever")
+        self._report(
+            f"{_died(stub)} while it was loaded or unloaded; Triton does not notice, so that never ends. What is ready "
+            "serves on; a restart of the server clears it"
+        )
 
     def _is_broken(self, stub: Stub) -> bool:
         """Whether Triton still takes the version for ready though this process of it has died."""
@@ -92,9 +129,7 @@ class Watchdog:
     def _take_down(self, stub: Stub) -> None:
         """Unload at once, so that requests are refused from now on instead of hanging."""
         self.deaths += 1
-        self._report(
-            f"the process {stub.process.pid} of {stub.model} (version {stub.version}) died; its requests are lost"
-        )
+        self._report(f"{_died(stub)}; its requests are lost")
         self._down[stub.model] = _Down(died=self._clock(), due=self._next_load(stub.model))
         try:
             self._control.unload(stub.model)
@@ -116,12 +151,14 @@ class Watchdog:
             self._report(f"{model} failed {len(recent) + 1} times within a short time; loading it in {pause:.0f} s")
         return now + pause
 
-    def _bring_back(self, model: str, down: _Down) -> None:
+    def _take_up(self, model: str, down: _Down) -> None:
+        """See how its load ended."""
+        assert down.load is not None
         try:
-            self._control.load(model)
+            down.load.result()
         except ControlError as error:
             self._report(f"{model} cannot be loaded: {error}")
-            down.due = self._next_load(model)
+            down.load, down.due = None, self._next_load(model)
             return
         del self._down[model]
         self._stubs.search()
@@ -129,8 +166,14 @@ class Watchdog:
 
 
 class _Down:
-    """A model that is unloaded and will be loaded at ``due``."""
+    """A model that is unloaded, and will be loaded at ``due`` or is being loaded."""
 
     def __init__(self, *, died: float, due: float) -> None:
         self.died = died
         self.due = due
+        self.load: Future[None] | None = None
+
+
+def _died(stub: Stub) -> str:
+    whose = f"{stub.model} (version {stub.version})" if stub.model else "a model"
+    return f"the process {stub.process.pid} of {whose} died"
