@@ -15,6 +15,7 @@ from heptagram_backend.constraint import ConstraintSpec
 from heptagram_backend.drafts import draft_policy
 from heptagram_backend.drafts.dspark.drafter import DSparkModel, load
 from heptagram_backend.drafts.dspark.loading import load_network
+from heptagram_backend.drafts.dspark.network import OwnContexts
 from heptagram_backend.drafts.dspark.walk import walk
 from heptagram_backend.engine import EngineLimits
 from heptagram_backend.engines.parts import Parts, assemble, make_parts
@@ -43,6 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "rnn": {"markov_head_type": "rnn", "block_size": 9},
     "plain": {"markov_rank": 0, "enable_confidence_head": False},
     "gemma4": GEMMA4,
+    "reduced": {"draft_vocab_size": 150},
 }
 
 
@@ -202,7 +204,7 @@ def test_a_request_for_a_drafter_that_is_not_there_is_refused() -> None:
             draft_policy(name)
 
 
-@pytest.mark.parametrize("kind", ["vanilla", "gemma4"])
+@pytest.mark.parametrize("kind", ["vanilla", "gemma4", "reduced"])
 def test_what_is_proposed_is_the_networks_block_over_the_targets_hidden_states(folder: Path, kind: str) -> None:
     """Against transformers' own hidden states of the whole text at once, after steps with rejected drafts."""
     bench = Bench(folder / f"hidden-{kind}", kind)
@@ -225,7 +227,7 @@ def test_what_is_proposed_is_the_networks_block_over_the_targets_hidden_states(f
     with torch.inference_mode():
         shown = model(input_ids=torch.tensor([tokens[:-1]]), output_hidden_states=True).hidden_states
         hidden = torch.cat([shown[layer + 1][0] for layer in network.config.target_layer_ids], dim=-1)
-        contexts = [[layer] for layer in network.context(hidden, torch.arange(before))]
+        contexts = [OwnContexts([layer]) for layer in network.context(hidden, torch.arange(before))]
         anchors = torch.tensor(tokens[-1:])
         block = network(anchors, torch.tensor([before]), contexts)
         assert proposed == walk(network, block, anchors).tokens[0].tolist()

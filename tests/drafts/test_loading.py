@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from heptagram_backend.drafts.dspark.config import DSparkConfig
-from heptagram_backend.drafts.dspark.loading import load_network
+from heptagram_backend.drafts.dspark.loading import load_network, target_ends
 from heptagram_backend.drafts.dspark.network import DraftNetwork
 from heptagram_backend.errors import ReleaseError
 from tests.drafts.writing import GEMMA4, QWEN3, random_weights, save_drafter
@@ -44,6 +44,28 @@ def test_the_names_are_those_of_deepspec(tmp_path: Path, target: Path) -> None:
     parts = {"embed_tokens", "lm_head", "fc", "hidden_norm", "norm", "markov_head.markov_w1", "markov_head.markov_w2"}
     parts |= {f"layers.{place}.{part}" for place in range(2) for part in layer} | {"confidence_head.proj"}
     assert names == {f"{part}.weight" for part in parts} | {"confidence_head.proj.bias"}
+
+
+def test_a_reduced_vocabulary_takes_its_rows_of_the_targets_head(tmp_path: Path, target: Path) -> None:
+    raw = QWEN3 | {"draft_vocab_size": 100, "markov_head_type": "gated"}
+    weights = random_weights(raw)
+    for name in ("embed_tokens.weight", "lm_head.weight"):
+        del weights[name]
+    network = _load(save_drafter(tmp_path, weights, **raw), target)
+    proposed = torch.arange(100) + weights["d2t"]
+    assert torch.equal(network.vocabulary, proposed)
+    assert torch.equal(network.lm_head.weight, target_ends(target)["lm_head.weight"][proposed])
+    assert network.draft_ids[proposed].tolist() == list(range(100))
+    assert (network.draft_ids == 100).sum() == 188
+    assert _load(save_drafter(tmp_path / "whole"), target).draft_ids.tolist() == list(range(288))
+
+
+@pytest.mark.parametrize("offsets", [[0] * 99, [0.0] * 100, [-1] + [0] * 99, [1] + [0] * 99, [300] + [0] * 99])
+def test_a_draft_vocabulary_that_is_none_is_refused(tmp_path: Path, target: Path, offsets: list[float]) -> None:
+    raw = QWEN3 | {"draft_vocab_size": 100}
+    weights = random_weights(raw) | {"d2t": torch.tensor(offsets)}
+    with pytest.raises(ReleaseError, match=r"d2t must hold int64 \[100\]"):
+        _load(save_drafter(tmp_path, weights, **raw), target)
 
 
 def test_ends_that_the_drafter_lacks_are_the_targets(tmp_path: Path, target: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heptagram_backend.drafts.dspark.config import DSparkConfig
 from heptagram_backend.drafts.dspark.loading import fit, read_weights
-from heptagram_backend.drafts.dspark.network import DraftNetwork
+from heptagram_backend.drafts.dspark.network import DraftNetwork, OwnContexts
 from heptagram_backend.drafts.dspark.walk import Walk, walk
 
 DATA = Path(__file__).parents[1] / "data" / "dspark"
@@ -42,7 +42,10 @@ def _blocks(network: DraftNetwork, recorded: Mapping[str, Tensor]) -> tuple[Tens
     made, tokens = [], []
     for ids, hidden, anchors in zip(recorded["input_ids"], recorded["target_hidden"], recorded["anchors"], strict=True):
         context = network.context(hidden, torch.arange(len(ids)))
-        contexts = [[(keys[:position], values[:position]) for position in anchors.tolist()] for keys, values in context]
+        contexts = [
+            OwnContexts([(keys[:position], values[:position]) for position in anchors.tolist()])
+            for keys, values in context
+        ]
         made.append(network(ids[anchors], anchors, contexts))
         tokens.append(ids[anchors])
     return torch.cat(made), torch.cat(tokens)

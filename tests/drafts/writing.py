@@ -52,7 +52,12 @@ def random_weights(raw: dict[str, Any], *, seed: int = 0) -> dict[str, torch.Ten
     """Weights of every name that a drafter of this config has, large enough that blocks differ."""
     network = DraftNetwork(DSparkConfig.parse(raw), max_position=8)
     generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(tensor.shape, generator=generator) * 0.3 for name, tensor in network.state_dict().items()}
+    weights = {name: torch.randn(tensor.shape, generator=generator) for name, tensor in network.state_dict().items()}
+    weights = {name: tensor * 0.3 for name, tensor in weights.items()}
+    if "d2t" in weights:
+        proposed = torch.randperm(raw["vocab_size"], generator=generator)[: raw["draft_vocab_size"]].sort().values
+        weights["d2t"] = proposed - torch.arange(len(proposed))
+    return weights
 
 
 def save_drafter(folder: Path, weights: dict[str, torch.Tensor] | None = None, **changes: Any) -> Path:

@@ -23,12 +23,14 @@ EMBEDDINGS: Final = -1
 class DSparkConfig:
     """Sizes of a drafter. ``raw`` is the whole file, of which the rotary embedding needs more.
 
-    ``target_layer_ids`` are the target's layers whose outputs are read, -1 for its embeddings. ``markov`` is None
-    without a Markov head. ``shared_values``: values are the keys before their norm (Gemma 4's ``attention_k_eq_v``).
+    ``target_layer_ids`` are the target's layers whose outputs are read, -1 for its embeddings. ``draft_vocab_size`` is
+    how many of the ``vocab_size`` tokens are ever proposed, all where the file does not say. ``markov`` is None without
+    a Markov head. ``shared_values``: values are the keys before their norm (Gemma 4's ``attention_k_eq_v``).
     """
 
     family: Family
     vocab_size: int
+    draft_vocab_size: int
     hidden_size: int
     intermediate_size: int
     layers: int
@@ -49,6 +51,16 @@ class DSparkConfig:
     shared_values: bool
     softcap: float | None
     raw: Mapping[str, Any]
+
+    @property
+    def is_reduced(self) -> bool:
+        """Some tokens are never proposed."""
+        return self.draft_vocab_size < self.vocab_size
+
+    @property
+    def markov_tokens(self) -> int:
+        """Rows of the Markov head's embedding; the last one stands for all tokens that are never proposed."""
+        return self.draft_vocab_size + self.is_reduced
 
     @classmethod
     def load(cls, folder: Path) -> DSparkConfig:
@@ -90,6 +102,7 @@ class DSparkConfig:
         return cls(
             family=family,
             vocab_size=vocab_size,
+            draft_vocab_size=fields.whole("draft_vocab_size", most=vocab_size, default=vocab_size),
             hidden_size=hidden,
             intermediate_size=fields.whole("intermediate_size"),
             layers=layers,

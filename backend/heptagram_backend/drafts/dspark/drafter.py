@@ -19,7 +19,7 @@ from torch import Tensor
 
 from heptagram_backend.drafts.base import permits
 from heptagram_backend.drafts.dspark.loading import load_network
-from heptagram_backend.drafts.dspark.network import DraftNetwork, KeysValues
+from heptagram_backend.drafts.dspark.network import DraftNetwork, KeysValues, OwnContexts
 from heptagram_backend.drafts.dspark.walk import walk
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.release import EngineOptions
@@ -30,8 +30,8 @@ from heptagram_kernels.workspace import Declaration, Workspace
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What the network made of one anchor: ``hidden`` [1, block, D], ``base`` logits [1, block, V], and the likeliest
-    ``tokens``."""
+    """What the network made of one anchor: ``hidden`` [1, block, D], ``base`` logits [1, block, draft vocabulary], and
+    the likeliest ``tokens``."""
 
     anchor: Tensor
     hidden: Tensor
@@ -82,7 +82,7 @@ class DSparkModel:
         anchors = torch.tensor([drafter.anchor for drafter in drafters])
         positions = torch.tensor([drafter.position for drafter in drafters])
         rows = [self._source.rows(slot, 0, drafter.position) for slot, drafter in seats.items()]
-        contexts = [[_read(layer, index) for index in rows] for layer in self._layers]
+        contexts = [OwnContexts([_read(layer, index) for index in rows]) for layer in self._layers]
         hidden = self._network(anchors, positions, contexts)
         base = self._network.logits(hidden)
         tokens = walk(self._network, hidden, anchors, base=base).tokens.tolist()
@@ -94,7 +94,7 @@ class DSparkModel:
     def redraft(self, block: Block, ahead: Sequence[int], allowed: NDArray[np.int32] | None) -> list[int]:
         """The block's likeliest tokens when ``ahead`` stands already; the first one behind it must be ``allowed``."""
         given = torch.tensor([list(ahead)], dtype=torch.int64)
-        mask = None if allowed is None else _unpack(allowed, block.base.shape[2])
+        mask = None if allowed is None else _unpack(allowed, self._network.config.vocab_size)
         chosen = walk(self._network, block.hidden, block.anchor, base=block.base, given=given, allowed=mask)
         made: list[int] = chosen.tokens[0].tolist()
         return made

@@ -16,14 +16,14 @@ class VanillaMarkov(nn.Module):
 
     def __init__(self, config: DSparkConfig) -> None:
         super().__init__()
-        self.markov_w1 = nn.Embedding(config.vocab_size, config.markov_rank)
-        self.markov_w2 = nn.Linear(config.markov_rank, config.vocab_size, bias=False)
+        self.markov_w1 = nn.Embedding(config.markov_tokens, config.markov_rank)
+        self.markov_w2 = nn.Linear(config.markov_rank, config.draft_vocab_size, bias=False)
 
     def step(self, previous: Tensor, hidden: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The bias [B, V] of one position, and the state for the next one.
+        """The bias [B, draft vocabulary] of one position, and the state for the next one.
 
         Args:
-            previous: int64 [B], the token before each position.
+            previous: int64 [B], the token before each position, as a row of the embedding.
             hidden: [B, D], the draft network's output there.
             state: what the step before returned; None at the first position.
         """

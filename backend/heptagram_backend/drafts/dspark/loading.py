@@ -17,6 +17,7 @@ from heptagram_backend.errors import ReleaseError
 
 _EMBEDDING: Final = "embed_tokens.weight"
 _HEAD: Final = "lm_head.weight"
+DRAFT_TO_TARGET: Final = "d2t"
 _SHOWN: Final = 4
 
 
@@ -31,9 +32,14 @@ def load_network(folder: Path, *, target: Path, max_position: int, dtype: torch.
     config = DSparkConfig.load(folder)
     check_target(config, target)
     weights = read_weights(folder)
+    offsets = weights.get(DRAFT_TO_TARGET)
+    proposed = None if offsets is None else _proposed(config, offsets, str(folder))
     borrowed = {_EMBEDDING, _HEAD} - weights.keys()
     if borrowed:
-        weights |= {name: tensor for name, tensor in target_ends(target).items() if name in borrowed}
+        ends = target_ends(target)
+        if proposed is not None and _HEAD in ends:
+            ends[_HEAD] = ends[_HEAD][proposed]
+        weights |= {name: tensor for name, tensor in ends.items() if name in borrowed}
     return fit(config, weights, max_position=max_position, dtype=dtype, where=str(folder))
 
 
@@ -56,10 +62,10 @@ def fit(
         if tuple(weights[name].shape) != shape
     ]
     _refuse(where, "does not fit its config.json:", other)
-    whole = [name for name in sorted(wanted) if not weights[name].is_floating_point()]
+    whole = [name for name in sorted(wanted) if name != DRAFT_TO_TARGET and not weights[name].is_floating_point()]
     _refuse(where, "is quantized, which this drafter cannot run:", whole)
     network = DraftNetwork(config, max_position=max_position, dtype=dtype)
-    network.load_state_dict({name: tensor.to(dtype) for name, tensor in weights.items()}, assign=True)
+    network.load_state_dict({name: _cast(tensor, dtype) for name, tensor in weights.items()}, assign=True)
     return network.eval().requires_grad_(False)
 
 
@@ -119,6 +125,26 @@ def target_ends(target: Path) -> dict[str, Tensor]:
     if _EMBEDDING in found:
         found.setdefault(_HEAD, found[_EMBEDDING])
     return found
+
+
+def _proposed(config: DSparkConfig, offsets: Tensor, where: str) -> Tensor:
+    """The target's tokens that are proposed, int64 [draft vocabulary].
+
+    Raises:
+        ReleaseError: ``offsets`` do not name as many different tokens.
+    """
+    if offsets.dtype == torch.int64 and tuple(offsets.shape) == (config.draft_vocab_size,):
+        tokens = torch.arange(config.draft_vocab_size) + offsets
+        within = int(tokens.min()) >= 0 and int(tokens.max()) < config.vocab_size
+        if within and len(set(tokens.tolist())) == len(tokens):
+            return tokens
+    raise ReleaseError(
+        f"drafter: {where}: d2t must hold int64 [{config.draft_vocab_size}] and lead to as many tokens of the target"
+    )
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _refuse(where: str, fault: str, names: list[str]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import cached_property
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,9 @@ class Rotary:
 
     cos: Tensor
     sin: Tensor
+
+    def to(self, device: torch.device) -> Rotary:
+        return Rotary(self.cos.to(device), self.sin.to(device))
 
     def __getitem__(self, positions: Any) -> Rotary:
         return Rotary(self.cos[positions], self.sin[positions])
@@ -56,11 +60,45 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size)) if scaled else None
 
     def forward(self, rows: Tensor) -> Tensor:
-        return functional.rms_norm(rows, self._shape, self.weight, self._epsilon)
+        weight = None if self.weight is None else self.weight.to(rows.dtype)  # training computes in another one
+        return functional.rms_norm(rows, self._shape, weight, self._epsilon)
 
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values, each [rows, kv_heads, head_dim]."""
+
+
+class Context(Protocol):
+    """What the blocks of one layer attend to, beside themselves."""
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, *, scale: float) -> Tensor:
+        """[B, block, heads * head_dim] for ``queries`` [B, block, heads, head_dim] and the blocks' own ``keys`` and
+        ``values`` [B, block, kv_heads, head_dim]; the heads of a group share their keys."""
+
+
+class OwnContexts:
+    """Each block has keys and values of its own, of any length."""
+
+    def __init__(self, contexts: Sequence[KeysValues]) -> None:
+        self._contexts = contexts
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, *, scale: float) -> Tensor:
+        """See :meth:`Context.attend`."""
+        return torch.stack(
+            [
+                _attend(queries[place], torch.cat([known, keys[place]]), torch.cat([read, values[place]]), scale)
+                for place, (known, read) in enumerate(self._contexts)
+            ]
+        )
+
+
+def _attend(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """[block, heads * head_dim] of one sequence."""
+    block, _, head_dim = queries.shape
+    grouped = queries.transpose(0, 1).reshape(keys.shape[1], -1, head_dim)
+    weights = torch.softmax(scale * (grouped @ keys.permute(1, 2, 0)), dim=-1)
+    mixed = weights @ values.transpose(0, 1)
+    return mixed.view(-1, block, head_dim).transpose(0, 1).reshape(block, -1)
 
 
 class Attention(nn.Module):
@@ -87,26 +125,11 @@ class Attention(nn.Module):
         keys = self.k_norm(keys.unflatten(-1, (self._kv_heads, self._head_dim)))
         return places.turn(keys), self.v_norm(values.unflatten(-1, (self._kv_heads, self._head_dim)))
 
-    def forward(self, rows: Tensor, places: Rotary, contexts: Sequence[KeysValues]) -> Tensor:
-        """[B, block, D] for ``rows`` [B, block, D]; ``contexts`` holds one entry a sequence, of any length."""
+    def forward(self, rows: Tensor, places: Rotary, context: Context) -> Tensor:
+        """[B, block, D] for ``rows`` [B, block, D]."""
         queries = places.turn(self.q_norm(self.q_proj(rows).unflatten(-1, (-1, self._head_dim))))
-        keys, values = self.keys_values(rows, places)
-        mixed = torch.stack(
-            [
-                self._attend(queries[place], torch.cat([known, keys[place]]), torch.cat([read, values[place]]))
-                for place, (known, read) in enumerate(contexts)
-            ]
-        )
-        output: Tensor = self.o_proj(mixed)
+        output: Tensor = self.o_proj(context.attend(queries, *self.keys_values(rows, places), scale=self._scale))
         return output
-
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[block, heads * head_dim] for ``queries`` [block, heads, head_dim]; heads of a group share their keys."""
-        block = len(queries)
-        grouped = queries.transpose(0, 1).reshape(self._kv_heads, -1, self._head_dim)
-        weights = torch.softmax(self._scale * (grouped @ keys.permute(1, 2, 0)), dim=-1)
-        mixed = weights @ values.transpose(0, 1)
-        return mixed.view(-1, block, self._head_dim).transpose(0, 1).reshape(block, -1)
 
 
 class MLP(nn.Module):
@@ -129,8 +152,8 @@ class Qwen3Layer(nn.Module):
         self.input_layernorm = RMSNorm(config.hidden_size, config.epsilon)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.epsilon)
 
-    def forward(self, rows: Tensor, places: Rotary, contexts: Sequence[KeysValues]) -> Tensor:
-        rows = rows + self.self_attn(self.input_layernorm(rows), places, contexts)
+    def forward(self, rows: Tensor, places: Rotary, context: Context) -> Tensor:
+        rows = rows + self.self_attn(self.input_layernorm(rows), places, context)
         output: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
         return output
 
@@ -151,15 +174,18 @@ class Gemma4Layer(nn.Module):
             setattr(self, f"{name}_layernorm", RMSNorm(config.hidden_size, config.epsilon))
         self.register_buffer("layer_scalar", torch.ones(1))
 
-    def forward(self, rows: Tensor, places: Rotary, contexts: Sequence[KeysValues]) -> Tensor:
-        attended = self.self_attn(self.input_layernorm(rows), places, contexts)
+    def forward(self, rows: Tensor, places: Rotary, context: Context) -> Tensor:
+        attended = self.self_attn(self.input_layernorm(rows), places, context)
         rows = rows + self.post_attention_layernorm(attended)
         rows = rows + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(rows)))
         return rows * self.layer_scalar
 
 
 class DraftNetwork(nn.Module):
-    """A DSpark drafter. ``max_position`` bounds the positions that it can stand at."""
+    """A DSpark drafter. ``max_position`` bounds the positions that it can stand at.
+
+    A reduced draft vocabulary is stored as EAGLE-3's is: draft token ``i`` is the target's token ``i + d2t[i]``.
+    """
 
     def __init__(self, config: DSparkConfig, *, max_position: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -172,7 +198,11 @@ class DraftNetwork(nn.Module):
         self.hidden_norm = RMSNorm(width, config.epsilon)
         self.layers = nn.ModuleList(layer(config) for _ in range(config.layers))
         self.norm = RMSNorm(width, config.epsilon)
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(width, config.draft_vocab_size, bias=False)
+        self.d2t: Tensor | None
+        self.register_buffer(
+            "d2t", torch.zeros(config.draft_vocab_size, dtype=torch.int64) if config.is_reduced else None
+        )
         self.markov_head = MARKOV_HEADS[config.markov](config) if config.markov else None
         self.confidence_head = ConfidenceHead(config) if config.confidence else None
 
@@ -187,16 +217,17 @@ class DraftNetwork(nn.Module):
         attentions = (cast(Attention, layer.self_attn) for layer in self.layers)
         return [attention.keys_values(features, places) for attention in attentions]
 
-    def forward(self, anchors: Tensor, positions: Tensor, contexts: Sequence[Sequence[KeysValues]]) -> Tensor:
+    def forward(self, anchors: Tensor, positions: Tensor, contexts: Sequence[Context]) -> Tensor:
         """Hidden states [B, block, D]; row ``k`` predicts the ``k + 1``-th token behind the anchor.
 
         Args:
             anchors, positions: int64 [B], the last token of each sequence and where it stands.
-            contexts: by layer and sequence, keys and values of the positions before the anchor.
+            contexts: by layer, keys and values of the positions before each anchor.
         """
-        block = torch.full((len(anchors), self.config.block_size), self.config.mask_token_id)
+        size, device = self.config.block_size, anchors.device
+        block = torch.full((len(anchors), size), self.config.mask_token_id, device=device)
         block[:, 0] = anchors
-        places = self.places[positions.unsqueeze(1) + torch.arange(self.config.block_size)]
+        places = self.places[positions.unsqueeze(1) + torch.arange(size, device=device)]
         rows = self.embed_tokens(block)
         rows = rows * torch.tensor(self._embedding_scale, dtype=rows.dtype)
         for layer, context in zip(self.layers, contexts, strict=True):
@@ -205,8 +236,21 @@ class DraftNetwork(nn.Module):
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Base logits [..., V], without the Markov head's bias."""
+        """Base logits [..., draft vocabulary], without the Markov head's bias."""
         logits: Tensor = self.lm_head(hidden)
         if self.config.softcap is not None:
             logits = torch.tanh(logits / self.config.softcap) * self.config.softcap
         return logits
+
+    @cached_property
+    def vocabulary(self) -> Tensor:
+        """int64 [draft vocabulary], the target's token of each."""
+        places = torch.arange(self.config.draft_vocab_size, device=self.fc.weight.device)
+        return places if self.d2t is None else places + self.d2t
+
+    @cached_property
+    def draft_ids(self) -> Tensor:
+        """int64 [V], the place of each token in the draft vocabulary, whose size stands for those outside of it."""
+        size, device = self.config.draft_vocab_size, self.vocabulary.device
+        places = torch.full((self.config.vocab_size,), size, device=device)
+        return places.index_copy_(0, self.vocabulary, torch.arange(size, device=device))

@@ -12,8 +12,9 @@ from heptagram_backend.drafts.dspark.network import DraftNetwork
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """``tokens`` int64 [B, block]; ``logits`` [B, block, V], the exact proposal's; ``confidence`` float32 [B, block],
-    the chance that the target accepts a token when it accepted all before, or None without such a head."""
+    """``tokens`` int64 [B, block]; ``logits`` [B, block, draft vocabulary], the exact proposal's; ``confidence``
+    float32 [B, block], the chance that the target accepts a token when it accepted all before, or None without such a
+    head."""
 
     tokens: Tensor
     logits: Tensor
@@ -36,7 +37,7 @@ def walk(
     Args:
         hidden: [B, block, D] of :class:`DraftNetwork`.
         anchors: int64 [B], the tokens before the block.
-        base: [B, block, V], the network's logits of ``hidden`` where they are known.
+        base: [B, block, draft vocabulary], the network's logits of ``hidden`` where they are known.
         given: int64 [B, n], tokens that stand already; the choice begins behind them.
         allowed: bool [B, V], what the first chosen token may be.
     """
@@ -50,14 +51,18 @@ def walk(
         here, row = hidden[:, place], base[:, place]
         known = here[:, :0]
         if network.markov_head is not None:
-            bias, state = network.markov_head.step(previous, here, state)
-            row, known = row + bias, network.markov_head.markov_w1(previous)
+            before = network.draft_ids[previous]
+            bias, state = network.markov_head.step(before, here, state)
+            row, known = row + bias, network.markov_head.markov_w1(before)
         if network.confidence_head is not None:
             confidence.append(network.confidence_head(here, known))
         if allowed is not None and place == fixed:
-            row = row.masked_fill(~allowed, -torch.inf)
+            row = row.masked_fill(~allowed[:, network.vocabulary], -torch.inf)
         stands = given is not None and place < fixed
-        previous = given[:, place] if given is not None and stands else _choose(row, temperature, generator)
+        if given is not None and stands:
+            previous = given[:, place]
+        else:
+            previous = network.vocabulary[_choose(row, temperature, generator)]
         tokens.append(previous)
         logits.append(row)
     return Walk(
