@@ -149,4 +149,13 @@ def _joined(ends: Sequence[Finish]) -> Finish:
     )
 
 
-_COUNTS: Final = ("steps", "forced", "masked_rows", "mask_bytes", "preemptions")
+_COUNTS: Final = (
+    "steps",
+    "forced",
+    "replaced",
+    "cut_by_grammar",
+    "cut_by_width",
+    "masked_rows",
+    "mask_bytes",
+    "preemptions",
+)

@@ -8,6 +8,7 @@ from collections.abc import Sequence as Seq
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.errors import EngineError
 from heptagram_backend.logprobs import ScoredToken
+from heptagram_backend.plan import Draft
 from heptagram_backend.sequence import Sequence
 from heptagram_wire.events import FinishReason
 
@@ -46,6 +47,21 @@ def commit(
             return "length"
         _leave_finished_call(sequence)
     return None
+
+
+def account(sequence: Sequence, draft: Draft, accepted: int) -> None:
+    """Count a step in which the first ``accepted`` drafts were committed."""
+    stats = sequence.stats
+    stats.steps += 1
+    stats.histogram[accepted] += 1
+    stats.drafted += len(draft.tokens)
+    stats.forced += sum(origin.is_forced for origin in draft.origins[:accepted])
+    stats.replaced += draft.replaced
+    stats.cut_by_grammar += draft.cut_by_grammar
+    stats.cut_by_width += draft.cut_by_width
+    stats.masked_rows += draft.masked_rows
+    stats.mask_hits += draft.mask_hits
+    stats.mask_bytes += draft.mask_bytes
 
 
 def _opens_call(sequence: Sequence, token: int, grammars: GrammarCompiler) -> bool:

@@ -31,6 +31,10 @@ class EngineSnapshot:
     zero; ``blocks_cached`` are held by nobody but may still be found. Of the ``masked_rows`` that were verified under a
     grammar, ``mask_hits`` lay on the device already; ``mask_bytes`` were uploaded for the others.
 
+    ``draft_tokens`` were verified. Of the ``accepted_draft_tokens`` among them ``accepted_by_place`` counts the first,
+    second .. of their step, and ``forced_tokens`` were a grammar's forced text. ``replaced_tokens`` stood where a grammar
+    had refused another draft. Drafts beyond were cut: ``cut_tokens`` by who did it.
+
     ``finished`` is by reason, ``failed`` by code, ``cancelled`` by cause, ``distributions`` by the fields of
     :data:`heptagram_backend.metric_table.HISTOGRAMS`."""
 
@@ -54,12 +58,15 @@ class EngineSnapshot:
     mask_hits: int = 0
     mask_bytes: int = 0
     forced_tokens: int = 0
+    replaced_tokens: int = 0
     mask_pool_used: int = 0
     mask_pool_total: int = 0
     graph_misses: int = 0
     finished: Mapping[str, int] = field(default_factory=dict)
     failed: Mapping[str, int] = field(default_factory=dict)
     cancelled: Mapping[str, int] = field(default_factory=dict)
+    accepted_by_place: Mapping[str, int] = field(default_factory=dict)
+    cut_tokens: Mapping[str, int] = field(default_factory=dict)
     distributions: Mapping[str, Distribution] = field(default_factory=dict)
 
     @property

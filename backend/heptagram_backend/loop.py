@@ -142,7 +142,7 @@ class Loop:
         for sequence in turn.decode:
             sequence.stats.first_step = sequence.stats.first_step or now
         try:
-            planned = self._step.plan(turn.decode)
+            planned = self._step.plan(turn.decode, turn.chunks)
             if turn.decode:
                 self._measures.planned(time.monotonic() - now)
             verdicts = self._step.compute(planned, turn.chunks, launched=self._outbox.start)
@@ -219,10 +219,4 @@ class Loop:
     def _forget(self, sequence: Sequence, *, sound: bool = True) -> None:
         self._scheduler.remove(sequence, sound=sound)
         self._forgotten(sequence)
-        self._stats.generated_tokens += sequence.stats.generated
-        self._stats.draft_tokens += sequence.stats.drafted
-        self._stats.forced_tokens += sequence.stats.forced
-        self._stats.masked_rows += sequence.stats.masked_rows
-        self._stats.mask_hits += sequence.stats.mask_hits
-        self._stats.mask_bytes += sequence.stats.mask_bytes
-        self._stats.accepted_draft_tokens += sum(n * steps for n, steps in enumerate(sequence.stats.histogram))
+        self._stats.close(sequence.stats)

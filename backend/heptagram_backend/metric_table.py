@@ -47,8 +47,21 @@ COUNTERS: Final = (
     Metric("invalid_outputs", "invalid_outputs", "Finished calls that did not validate against their schema"),
     Metric("prompt_tokens", "prompt_tokens", "Prompt tokens of requests taken in"),
     Metric("generated_tokens", "generation_tokens", "Tokens committed, of answers that have ended"),
-    Metric("draft_tokens", "spec_decode_num_draft_tokens", "Tokens drafted"),
+    Metric("draft_tokens", "spec_decode_num_draft_tokens", "Drafted tokens that were verified"),
     Metric("accepted_draft_tokens", "spec_decode_num_accepted_tokens", "Drafted tokens that the target accepted"),
+    Metric(
+        "accepted_by_place",
+        "spec_decode_num_accepted_tokens_per_pos",
+        "Accepted drafted tokens by their place in the step",
+        "position",
+    ),
+    Metric("replaced_tokens", "replaced_tokens", "Drafts in the place of one that a grammar refused"),
+    Metric(
+        "cut_tokens",
+        "spec_decode_num_cut_tokens",
+        "Drafts not verified: a grammar refused them, or they were not worth a row beside what else ran",
+        "cause",
+    ),
     Metric("forced_tokens", "forced_tokens", "Accepted drafts that were the grammar's forced text"),
     Metric("steps", "steps", "K7 steps of the batch"),
     Metric("preemptions", "num_preemptions", "Times a running answer gave up its blocks and was computed again later"),
@@ -66,7 +79,7 @@ HISTOGRAMS: Final = (
     Metric("prompt_tokens", "request_prompt_tokens", "Prompt tokens of a request"),
     Metric("generation_tokens", "request_generation_tokens", "Tokens of an answer"),
     Metric("accepted", "spec_decode_accepted_tokens_per_step", "Accepted drafts of an answer's step"),
-    Metric("planning", "step_planning_seconds", "Drafts and masks of a step, before its forward"),
+    Metric("planning", "step_planning_seconds", "Drafts of a step, and such masks as a drafter reads"),
     Metric("compile", "grammar_compile_seconds", "From asking for a grammar that is not at hand to its matcher"),
 )
 

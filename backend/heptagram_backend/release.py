@@ -15,9 +15,10 @@ from heptagram_backend.limits import Limits
 from heptagram_backend.sampling import REJECTION_SAMPLE_METHODS
 
 FILE_NAME = "release.yaml"
+DRAFT_WIDTHS: Final = ("auto", "full")
 
 _RENAMED: Final = {"engine.max_queue": "max_queue_size"}
-_KINDS: Final = {"int": "a whole number", "str": "text", "bool": "true or false"}
+_KINDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
 _AT_LEAST_ONE = (
     "threads",
@@ -47,6 +48,9 @@ class EngineOptions:
     ``rejection_sample_method`` says how drafts of sampled answers are verified, under vLLM's names: ``strict`` ones
     equal what the seed draws without them, ``probabilistic`` ones are accepted with their probability. Both have the
     exact distribution; only under ``strict`` is a seed's answer the same whatever is drafted.
+    ``draft_width`` says how many of the drafts a step verifies: ``full`` all of them, ``auto`` those that are worth
+    their rows beside whatever else runs, by measured acceptance and measured times. Under either, a DSpark drafter's
+    block ends before the first draft whose confidence lies below ``dspark_confidence_threshold`` (0 to 1).
     ``pipelined`` fills masks, and tells what the step before did, on threads beside the forward. By default where the
     device leaves the host free; on the CPU the threads only take what they compute from the forward.
     """
@@ -68,6 +72,8 @@ class EngineOptions:
     drafts: str = "auto"
     drafter: str | None = None
     rejection_sample_method: str = "strict"
+    draft_width: str = "auto"
+    dspark_confidence_threshold: float = 0.0
     max_deadline_ms: int = 600_000
     max_drain_ms: int = 120_000
     mask_pool_rows: int = 1024
@@ -82,6 +88,10 @@ class EngineOptions:
             raise ReleaseError("engine.num_speculative_tokens: must be 0 to 7")
         if self.rejection_sample_method not in REJECTION_SAMPLE_METHODS:
             raise ReleaseError(f"engine.rejection_sample_method: must be one of {', '.join(REJECTION_SAMPLE_METHODS)}")
+        if self.draft_width not in DRAFT_WIDTHS:
+            raise ReleaseError(f"engine.draft_width: must be one of {', '.join(DRAFT_WIDTHS)}")
+        if not 0 <= self.dspark_confidence_threshold <= 1:
+            raise ReleaseError("engine.dspark_confidence_threshold: must be 0 to 1")
         if self.kv_cache_blocks is not None and self.kv_cache_memory is not None:
             raise ReleaseError("engine.kv_cache_memory: the size of the cache is given by kv_cache_blocks already")
         if self.batched_tokens % 8 or self.batched_tokens <= 8 * self.max_num_seqs:
@@ -177,7 +187,9 @@ def _check_types(kind: Any, values: Mapping[str, Any], where: str, section: str 
     types = {spec.name: str(spec.type).partition(" | ") for spec in fields(kind)}
     for key, value in values.items():
         wanted, _, optional = types[key]
-        if wanted in _KINDS and type(value).__name__ != wanted and not (optional and value is None):
+        named = type(value).__name__
+        fits = named == wanted or (wanted == "float" and named == "int") or (optional and value is None)
+        if wanted in _KINDS and not fits:
             raise ReleaseError(f"{where}: {section}{key}: must be {_KINDS[wanted]}, not {value!r}")
 
 

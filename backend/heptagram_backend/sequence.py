@@ -6,7 +6,9 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 
+from heptagram_backend.acceptance import Rates
 from heptagram_backend.constraint import Grammar
 from heptagram_backend.drafts.base import Drafter
 from heptagram_backend.emit import Emitter
@@ -81,6 +83,7 @@ class Sequence:
     unread: list[tuple[int, ScoredToken | None]] = field(default_factory=list)  # committed, not yet read as text
     fault: HeptagramError | None = None  # of reading or sending; the engine ends the request
     last_send: float = 0.0
+    acceptance: Rates = field(default_factory=partial(Rates, memory=16))  # of its drafts
     stats: SequenceStats = field(default_factory=SequenceStats)
 
     def __post_init__(self) -> None:

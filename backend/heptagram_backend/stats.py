@@ -14,12 +14,19 @@ from heptagram_wire.events import SpeculativeStats, Stats, Usage
 
 @dataclass(slots=True)
 class SequenceStats:
-    """What one request has cost so far; ``forced`` counts accepted drafts that were the grammar's forced text."""
+    """What one request has cost so far; ``forced`` counts accepted drafts that were the grammar's forced text.
+
+    ``histogram[n]`` counts the steps in which ``n`` drafts were accepted. The drafts that were not verified are those
+    of :class:`heptagram_backend.plan.Draft`.
+    """
 
     admitted: float | None = None
     first_step: float | None = None
     steps: int = 0
     forced: int = 0
+    replaced: int = 0
+    cut_by_grammar: int = 0
+    cut_by_width: int = 0
     masked_rows: int = 0
     mask_hits: int = 0
     mask_bytes: int = 0
@@ -35,12 +42,6 @@ class SequenceStats:
         """It left the queue; only the first time counts."""
         self.admitted = self.admitted or time.monotonic()
 
-    def count_step(self, *, drafted: int, accepted: int) -> None:
-        """One K7 step verified ``drafted`` drafts, of which ``accepted`` were taken."""
-        self.steps += 1
-        self.drafted += drafted
-        self.histogram[accepted] += 1
-
     def wire(self) -> Stats:
         now = time.monotonic()
         admitted = self.admitted if self.admitted is not None else now
@@ -50,6 +51,9 @@ class SequenceStats:
             decode_s=round(now - first, 6),
             steps=self.steps,
             forced=self.forced,
+            replaced=self.replaced,
+            cut_by_grammar=self.cut_by_grammar,
+            cut_by_width=self.cut_by_width,
             masked_rows=self.masked_rows,
             mask_bytes=self.mask_bytes,
             seed=self.seed,
@@ -73,11 +77,28 @@ class EngineStats:
     generated_tokens: int = 0
     draft_tokens: int = 0
     accepted_draft_tokens: int = 0
+    accepted_by_place: Counter[str] = field(default_factory=lambda: _zeros(*"0123456"))
     forced_tokens: int = 0
+    replaced_tokens: int = 0
+    cut_tokens: Counter[str] = field(default_factory=lambda: _zeros("grammar", "width"))
     steps: int = 0
     masked_rows: int = 0
     mask_hits: int = 0
     mask_bytes: int = 0
+
+    def close(self, sequence: SequenceStats) -> None:
+        """Take in what a sequence has cost that is over."""
+        self.generated_tokens += sequence.generated
+        self.draft_tokens += sequence.drafted
+        self.forced_tokens += sequence.forced
+        self.replaced_tokens += sequence.replaced
+        self.cut_tokens.update(grammar=sequence.cut_by_grammar, width=sequence.cut_by_width)
+        self.masked_rows += sequence.masked_rows
+        self.mask_hits += sequence.mask_hits
+        self.mask_bytes += sequence.mask_bytes
+        for accepted, steps in enumerate(sequence.histogram):
+            self.accepted_draft_tokens += accepted * steps
+            self.accepted_by_place.update({str(place): steps for place in range(accepted)})
 
 
 def _zeros(*names: str) -> Counter[str]:

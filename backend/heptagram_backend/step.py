@@ -9,6 +9,7 @@ draft count.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from concurrent.futures import Executor
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from heptagram_backend.commit import commit
+from heptagram_backend.commit import account, commit
 from heptagram_backend.compile import GrammarCompiler
 from heptagram_backend.draw import RowSampler
 from heptagram_backend.errors import EngineError, HeptagramError, contain
@@ -28,6 +29,7 @@ from heptagram_backend.plan import Draft, Planner
 from heptagram_backend.scheduler import Chunk
 from heptagram_backend.sequence import Sequence, State
 from heptagram_backend.targets.base import PagedTarget, PromptRows, Target
+from heptagram_backend.widths import Widths
 from heptagram_wire.events import FinishReason
 
 
@@ -66,6 +68,7 @@ class K7Step:
         planner: Planner,
         grammars: GrammarCompiler,
         masking: Executor,
+        widths: Widths,
     ) -> None:
         self._target = target
         self._paged = target if isinstance(target, PagedTarget) else None
@@ -74,6 +77,7 @@ class K7Step:
         self._planner = planner
         self._grammars = grammars
         self._masking = masking
+        self._widths = widths
 
     @property
     def mask_pool(self) -> MaskPool:
@@ -85,10 +89,13 @@ class K7Step:
 
     def run(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> list[Outcome]:
         """:meth:`plan`, :meth:`compute` and :meth:`commit` in one."""
-        return self.commit(self.compute(self.plan(sequences), chunks))
+        return self.commit(self.compute(self.plan(sequences, chunks), chunks))
 
-    def plan(self, sequences: Seq[Sequence]) -> Planned:
-        """What the forward must know. A fault in planning one of ``sequences`` ends up in its own outcome."""
+    def plan(self, sequences: Seq[Sequence], chunks: Seq[Chunk] = ()) -> Planned:
+        """What the forward must know, which has ``chunks`` beside the drafts.
+
+        A fault in planning one of ``sequences`` ends up in its own outcome.
+        """
         planned: list[tuple[Sequence, Draft]] = []
         faults: list[Outcome] = []
         for sequence in sequences:
@@ -99,7 +106,8 @@ class K7Step:
                 planned.append((sequence, self._planner.draft(sequence)))
             except Exception as error:  # a drafter's or matcher's fault must not reach the others of the step
                 faults.append(Outcome(sequence, error=contain(error, f"the drafts of {sequence.id}")))
-        return planned, faults
+        drafts = self._widths.narrowed(planned, beside=sum(len(chunk.tokens) for chunk in chunks))
+        return [(sequence, draft) for (sequence, _), draft in zip(planned, drafts, strict=True)], faults
 
     def compute(self, drafted: Planned, chunks: Seq[Chunk] = (), *, launched: Callable[[], object] = bool) -> Verdicts:
         """One step of all that is planned, and the prompt rows of ``chunks``. Nothing is committed.
@@ -116,6 +124,7 @@ class K7Step:
         filling = self._masking.submit(self._mask, planned) if unmasked else None
         try:
             launched()
+            begin = time.perf_counter()
             logits = self._forward(batch, chunks)
         finally:  # a matcher has one owner: this thread again from here on
             filled = filling.result() if filling is not None else None
@@ -127,6 +136,8 @@ class K7Step:
         if any(sequence.grammar is not None for sequence, _ in planned):
             self._inputs.mask(batch, planned)
         tokens = self._inputs.verify(batch, logits, self._sampler.arguments(planned, logits.device))
+        if not chunks:
+            self._widths.computed(drafted[0], time.perf_counter() - begin)
         return Verdicts(planned, tokens, self._sampler.score(planned, batch, logits, tokens), faults)
 
     def commit(self, verdicts: Verdicts) -> list[Outcome]:
@@ -167,20 +178,16 @@ class K7Step:
         return planned, faults
 
     def _commit(self, sequence: Sequence, draft: Draft, tokens: Seq[int], scored: Seq[ScoredToken]) -> Outcome:
-        sequence.stats.masked_rows += draft.masked_rows
-        sequence.stats.mask_hits += draft.mask_hits
-        sequence.stats.mask_bytes += draft.mask_bytes
         before = sequence.stats.generated
         try:
             if tokens[-1] < 0:
                 raise EngineError("the target gave no usable logits for a row (all masked, or not a number)")
+            self._widths.verified(sequence, draft, len(tokens) - 1)
             reason = commit(sequence, tokens, self._grammars, scored)
         except Exception as error:  # nor may a parser's or matcher's
             return Outcome(sequence, error=contain(error, f"the step of {sequence.id}"))
         finally:
-            accepted = max(0, min(len(tokens), sequence.stats.generated - before) - 1)
-            sequence.stats.count_step(drafted=len(draft.tokens), accepted=accepted)
-            sequence.stats.forced += sum(place < accepted for place in draft.forced)
+            account(sequence, draft, max(0, min(len(tokens), sequence.stats.generated - before) - 1))
         return Outcome(sequence, reason)
 
 

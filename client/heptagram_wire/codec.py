@@ -51,6 +51,7 @@ _DERIVED: dict[type, tuple[str, ...]] = {
     Usage: ("total_tokens",),
     SpeculativeStats: (
         "num_accepted_draft_tokens",
+        "num_accepted_tokens_per_pos",
         "num_spec_steps",
         "num_spec_tokens",
         "mean_acceptance_length",

@@ -47,6 +47,12 @@ class SpeculativeStats:
         return sum(accepted * steps for accepted, steps in enumerate(self.acceptance_histogram))
 
     @property
+    def num_accepted_tokens_per_pos(self) -> tuple[int, ...]:
+        """How often the first, second .. draft of a step was accepted."""
+        histogram = self.acceptance_histogram
+        return tuple(sum(histogram[place:]) for place in range(1, len(histogram)))
+
+    @property
     def num_spec_tokens(self) -> int:
         """The most drafts of one step, whatever the request allowed: seven."""
         return len(self.acceptance_histogram) - 1
@@ -66,6 +72,10 @@ class Stats:
     """What a request cost. Times in seconds, ``mask_bytes`` in bytes uploaded to the device.
 
     ``seed`` is that of a sampled answer, so that it can be had again where the request gave none.
+
+    ``forced`` of the accepted drafts were the grammar's forced text. ``replaced`` drafts stood where the grammar had
+    refused another one. Drafts that were not verified were ``cut_by_grammar``, or ``cut_by_width``: too unlikely to be
+    worth a row.
     """
 
     prefill_s: float = 0.0
@@ -77,6 +87,9 @@ class Stats:
     preemptions: int = 0
     speculative_decoding: SpeculativeStats = field(default_factory=SpeculativeStats)
     seed: int | None = None
+    replaced: int = 0
+    cut_by_grammar: int = 0
+    cut_by_width: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ def test_batched_blocks_are_those_of_each_alone(folder: Path) -> None:
         for slot, drafter in zip(slots, drafters, strict=True):
             drafter.extend(texts[slot])
             drafter.seat(slot)
-        return [list(drafter.propose((), 7)) for drafter in drafters]
+        return [list(drafter.propose((), 7).tokens) for drafter in drafters]
 
     together = propose([0, 1, 2])
     assert together == [propose([slot])[0] for slot in range(3)]
@@ -216,7 +216,7 @@ def test_what_is_proposed_is_the_networks_block_over_the_targets_hidden_states(f
     drafter = bench.model.make()
     drafter.extend(tokens)
     drafter.seat(0)
-    proposed = list(drafter.propose((), 7))
+    proposed = list(drafter.propose((), 7).tokens)
 
     checkpoint = folder / f"hidden-{kind}" / "target"
     network = load_network(

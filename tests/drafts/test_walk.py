@@ -78,14 +78,14 @@ def drafter(tmp_path: Path) -> DSparkDrafter:
 
 
 def test_a_drafter_puts_the_best_legal_candidate_in_the_place_of_an_illegal_one(drafter: DSparkDrafter) -> None:
-    free = list(drafter.propose((), 7))
+    free = list(drafter.propose((), 7).tokens)
     assert len(free) == 7
-    assert list(drafter.propose((), 7, _row(free[0], 3))) == free, "a legal block stays as it is"
+    assert list(drafter.propose((), 7, _row(free[0], 3)).tokens) == free, "a legal block stays as it is"
     for legal in (3, 31, 32, 287):
-        forced = list(drafter.propose(free[:2], 5, _row(legal)))
+        forced = list(drafter.propose(free[:2], 5, _row(legal)).tokens)
         assert forced[0] == legal
         assert len(forced) == 5
-    assert drafter.propose(free, 1) == (), "a block ends"
+    assert drafter.propose(free, 1).tokens == (), "a block ends"
 
 
 def test_packed_rows_are_read_by_bit() -> None:
@@ -98,11 +98,11 @@ def test_packed_rows_are_read_by_bit() -> None:
 def test_drafters_are_asked_in_order_and_an_illegal_proposal_is_passed_over() -> None:
     order = InOrder(Scripted(lambda tokens, limit: [tokens[-1]] if tokens[-1] > 1 else []), Scripted(lambda t, n: [9]))
     order.extend([1])
-    assert list(order.propose((), 7)) == [9]
+    assert list(order.propose((), 7).tokens) == [9]
     order.extend([2])
-    assert list(order.propose((), 7)) == [2]
-    assert list(order.propose((), 7, _row(9))) == [9]
-    assert list(order.propose((), 7, _row(8))) == []
+    assert list(order.propose((), 7).tokens) == [2]
+    assert list(order.propose((), 7, _row(9)).tokens) == [9]
+    assert list(order.propose((), 7, _row(8)).tokens) == []
 
 
 def test_prompt_lookup_before_a_network_answers_only_to_long_matches() -> None:
@@ -111,7 +111,7 @@ def test_prompt_lookup_before_a_network_answers_only_to_long_matches() -> None:
     for one in (sure, unsure):
         one.extend([1, 2, 3, 4, 5, 9, 3])
     assert isinstance(unsure, PromptLookup)
-    assert unsure.propose((), 1) == [4]
-    assert sure.propose((), 1) == [77]
+    assert unsure.propose((), 1).tokens == [4]
+    assert sure.propose((), 1).tokens == [77]
     sure.extend([4, 5])
-    assert sure.propose((), 1) == [9]
+    assert sure.propose((), 1).tokens == [9]

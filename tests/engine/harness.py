@@ -26,6 +26,7 @@ from heptagram_backend.release import EngineOptions
 from heptagram_backend.sequence import Sequence as Running
 from heptagram_backend.sequence import State
 from heptagram_backend.targets.base import Target
+from heptagram_backend.widths import Widths
 from heptagram_wire.events import ArgumentsDelta, CallStart, Event, Failure, Finish, TextDelta
 
 
@@ -135,6 +136,7 @@ def tiny_parts(
     *,
     scripts: Mapping[str, Script] | None = None,
     options: EngineOptions | None = None,
+    widths: Widths | None = None,
 ) -> Parts:
     """Parts of an engine over the tiny vocabulary; ``scripts`` adds draft sources of a test."""
     scripted = {
@@ -151,6 +153,7 @@ def tiny_parts(
         factory=tiny_factory(target.vocab_size),
         options=options or EngineOptions(mask_pool_rows=128),
         policy=policy,
+        widths=widths,
     )
 
 

@@ -26,7 +26,7 @@ def test_lookup_proposes_what_followed_the_longest_latest_match(
         if places:
             expected = tokens[places[-1] + size :][:limit]
             break
-    assert list(lookup.propose(ahead, limit)) == expected
+    assert list(lookup.propose(ahead, limit).tokens) == expected
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=200))

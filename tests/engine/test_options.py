@@ -32,6 +32,8 @@ def test_a_forward_has_room_for_every_sequence_and_64_rows_of_prompts() -> None:
         ({"max_queue_size": 0}, "max_queue_size: must be at least 1"),
         ({"max_drain_ms": 0}, "max_drain_ms: must be at least 1"),
         ({"rejection_sample_method": "loose"}, "rejection_sample_method: must be one of strict, probabilistic"),
+        ({"draft_width": "narrow"}, "draft_width: must be one of auto, full"),
+        ({"dspark_confidence_threshold": 1.5}, "dspark_confidence_threshold: must be 0 to 1"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
@@ -51,6 +53,11 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> Non
         ({"engine": {"threads": True}}, "engine.threads: must be a whole number, not True"),
         ({"engine": {"kv_cache_memory": "4GiB"}}, "engine.kv_cache_memory: must be a whole number, not '4GiB'"),
         ({"engine": {"enable_prefix_caching": "false"}}, "enable_prefix_caching: must be true or false, not 'false'"),
+        (
+            {"engine": {"dspark_confidence_threshold": "auto"}},
+            "dspark_confidence_threshold: must be a number, not 'auto'",
+        ),
+        ({"engine": {"dspark_confidence_threshold": True}}, "dspark_confidence_threshold: must be a number, not True"),
         ({"engine": {"dtype": None}}, "engine.dtype: must be text, not None"),
         ({"engine": [1]}, "engine: must be a mapping"),
         ({"k7_layout": 5}, "k7_layout: must be a list of lines"),
@@ -59,6 +66,9 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> Non
 def test_a_release_is_refused_by_the_name_of_its_key(change: dict[str, Any], message: str) -> None:
     release = {"served_model_name": "m", "checkpoint": "folder", "format": "hermes"}
     assert Release.parse(release | {"vocabulary": None, "engine": {"kv_cache_blocks": None}}).format == "hermes"
+    for number in (0, 1, 0.5):
+        parsed = Release.parse(release | {"engine": {"dspark_confidence_threshold": number}})
+        assert parsed.engine.dspark_confidence_threshold == number
     with pytest.raises(ReleaseError, match=f"release.yaml: .*{message}"):
         Release.parse(release | change)
     with pytest.raises(ReleaseError, match=r"release\.yaml: format is missing"):

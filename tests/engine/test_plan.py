@@ -29,11 +29,12 @@ TEXT = '{"name": "the", "arguments": {"the ": 40, "th": "the tool"}}'
 class Bench:
     """A planner whose pool is a numpy array that the test can look into."""
 
-    def __init__(self, *, masks_later: bool) -> None:
+    def __init__(self, *, by_mask: bool) -> None:
+        self._by_mask = by_mask
         self.device = np.zeros((64, WORDS), dtype=np.int32)
         self.device[0] = all_tokens_row(EOS + 1, WIDTH)
         pool = MaskPool(rows=64, rows_per_step=8, write=self._write)
-        self.planner = Planner(pool=pool, words=WORDS, encode=tiny_encode, masks_later=masks_later)
+        self.planner = Planner(pool=pool, words=WORDS, encode=tiny_encode)
         self.factory = tiny_factory(WIDTH)
         self.parts: Parts = tiny_parts(ScriptedTarget(lambda _: EOS, vocab_size=WIDTH, num_slots=1, max_model_len=256))
 
@@ -51,12 +52,13 @@ class Bench:
         sequence.drafter = Scripted(lambda tokens, _: list(drafts)[len(tokens) - 3 :])
         sequence.drafter.extend(request.prompt_ids)
         sequence.drafts_forced = forced
+        sequence.drafts_by_mask = self._by_mask
         return sequence
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["masks at once", "masks later"])
+@pytest.fixture(scope="module", params=[False, True], ids=["masks later", "by mask"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    return Bench(masks_later=request.param)
+    return Bench(by_mask=request.param)
 
 
 def _mask(grammar: Grammar) -> bytes:
@@ -83,7 +85,7 @@ def test_the_walk_drafts_legal_tokens_and_leaves_the_matcher_as_it_was(
     assert _mask(grammar) == before, "planning moved the matcher"
     _check_draft(bench, grammar, draft)
     assert EOS not in draft.tokens
-    assert forced or not draft.forced
+    assert forced or not any(origin.is_forced for origin in draft.origins)
     grammar.close()
 
 
@@ -100,7 +102,7 @@ def test_forced_text_is_drafted_in_canonical_tokens(bench: Bench) -> None:
     grammar = bench.factory.matcher(SPEC)
     draft = bench.plan(bench.sequence(grammar, [], forced=True))
     assert list(draft.tokens) == tiny_encode('{"name": "')
-    assert draft.forced == tuple(range(len(draft.tokens)))
+    assert all(origin.is_forced for origin in draft.origins)
     grammar.close()
 
 

@@ -56,6 +56,11 @@ def test_the_method_of_verifying_sampled_drafts() -> None:
     assert parse_arguments(["--speculative-config", json.dumps(wanted)]).overrides.engine == wanted
 
 
+def test_how_many_drafts_are_verified() -> None:
+    wanted = {"draft_width": "full", "dspark_confidence_threshold": 0.25}
+    assert parse_arguments(["--speculative-config", json.dumps(wanted)]).overrides.engine == wanted
+
+
 def test_a_demo_takes_free_ports_unless_told() -> None:
     options = parse_arguments(["--demo", "--http-port", "8123"])
     address = options.address
@@ -90,6 +95,12 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
         (["--speculative-config", '{"model": "/nowhere"}'], "model: there is no folder '/nowhere'"),
         (["--speculative-config", '{"method": "x"}'], "method: there is no 'x'; it is auto or none"),
         (["--speculative-config", '{"rejection_sample_method": "x"}'], "must be one of strict, probabilistic"),
+        (["--speculative-config", '{"draft_width": "x"}'], "draft_width must be one of auto, full"),
+        (
+            ["--speculative-config", '{"dspark_confidence_threshold": "auto"}'],
+            "dspark_confidence_threshold must be 0 to 1",
+        ),
+        (["--speculative-config", '{"dspark_confidence_threshold": 2}'], "dspark_confidence_threshold must be 0 to 1"),
         (["--speculative-config", '{"num_speculative_tokens": 8}'], "0 to 7"),
         (["--speculative-config", '{"num_speculative_tokens": true}'], "0 to 7"),
         (["--generate-config", '{"temperature": 1}'], "temperature must be 0"),

@@ -39,7 +39,7 @@ token_ids = st.none() | st.lists(st.integers(0, 200_000), max_size=5).map(tuple)
 
 usages = st.builds(Usage, counts, counts)
 speculative = st.builds(SpeculativeStats, st.lists(counts, min_size=8, max_size=8).map(tuple), counts)
-stats = st.builds(Stats, seconds, seconds, counts, counts, counts, counts, counts, speculative, st.none() | counts)
+stats = st.builds(Stats, seconds, seconds, *[counts] * 5, speculative, st.none() | counts, *[counts] * 3)
 
 events: st.SearchStrategy[Event] = st.one_of(
     st.builds(Start, texts, texts, texts, counts, counts, choices),

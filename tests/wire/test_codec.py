@@ -120,6 +120,7 @@ def test_finish_carries_the_derived_numbers_for_readers_of_raw_json() -> None:
         "acceptance_histogram": [1, 0, 0, 0, 0, 0, 0, 3],
         "num_draft_tokens": 28,
         "num_accepted_draft_tokens": 21,
+        "num_accepted_tokens_per_pos": [3, 3, 3, 3, 3, 3, 3],
         "num_spec_steps": 4,
         "num_spec_tokens": 7,
         "mean_acceptance_length": 6.25,

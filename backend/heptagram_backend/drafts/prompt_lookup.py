@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from heptagram_backend.drafts.base import NOTHING, Proposal
+
 MAX_NGRAM = 3
 
 
@@ -33,11 +35,11 @@ class PromptLookup:
     def seat(self, slot: int) -> None:
         del slot
 
-    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Sequence[int]:
+    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Proposal:
         del allowed
         tail = [*self._tokens[-self._max_ngram :], *ahead][-self._max_ngram :]
         for size in range(len(tail), self._min_ngram - 1, -1):
             place = self._after.get(tuple(tail[-size:]))
             if place is not None:
-                return self._tokens[place : place + limit]
-        return ()
+                return Proposal(self._tokens[place : place + limit], f"prompt_lookup/{size}")
+        return NOTHING

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from heptagram_backend.drafts.base import Proposal
+
 Script = Callable[[Sequence[int], int], Sequence[int]]
 
 
@@ -23,6 +25,6 @@ class Scripted:
     def seat(self, slot: int) -> None:
         del slot
 
-    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Sequence[int]:
+    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Proposal:
         del allowed
-        return self._script((*self._tokens, *ahead), limit)[:limit]
+        return Proposal(self._script((*self._tokens, *ahead), limit)[:limit], "scripted")

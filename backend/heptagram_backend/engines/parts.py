@@ -39,6 +39,7 @@ from heptagram_backend.trial import Trial
 from heptagram_backend.trial.setup import Setup
 from heptagram_backend.trigger import TriggerWatch
 from heptagram_backend.validate import OutputValidator
+from heptagram_backend.widths import Widths, make_widths
 from heptagram_kernels.buffers import K7Buffers
 from heptagram_kernels.devices import load_device
 from heptagram_kernels.layout import LOGITS_DTYPES, Bindings
@@ -86,8 +87,10 @@ def make_parts(
     options: EngineOptions,
     policy: Callable[[DraftSource], DraftPolicy] = draft_policy,
     limits: GrammarLimits = _USUAL,
+    widths: Widths | None = None,
 ) -> Parts:
-    """Wire the step to its target, device, workspace and mask pool. ``policy`` says what a draft source is.
+    """Wire the step to its target, device, workspace and mask pool. ``policy`` says what a draft source is, ``widths``
+    how many drafts are verified, if not as ``options`` ask for.
 
     Raises:
         ReleaseError: the vocabulary or the grammars' masks do not fit the width of the target's logits.
@@ -123,7 +126,7 @@ def make_parts(
         cache=limits.cache_bytes,
     )
     grammars = GrammarCompiler(factory, wake.set, Trial(setup), width)
-    planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode, masks_later=options.is_pipelined)
+    planner = Planner(pool=pool, words=words_for(width), encode=vocabulary.encode)
     sampler = RowSampler(device, cast(RejectionSampleMethod, options.rejection_sample_method))
     step = K7Step(
         target=target,
@@ -132,6 +135,7 @@ def make_parts(
         planner=planner,
         grammars=grammars,
         masking=beside("k7-masks", pipelined=options.is_pipelined),
+        widths=make_widths(options) if widths is None else widths,
     )
     make_sequence = _SequenceMaker(vocabulary, policy)
     return Parts(target, step, grammars, _scheduler(target, options), make_sequence, wake, masks, options.is_pipelined)

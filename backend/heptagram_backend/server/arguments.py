@@ -11,6 +11,7 @@ from typing import Any
 
 from heptagram_backend.drafts import fault_of_drafts
 from heptagram_backend.formats import FORMATS
+from heptagram_backend.release import DRAFT_WIDTHS
 from heptagram_backend.sampling import REJECTION_SAMPLE_METHODS
 from heptagram_backend.server.gateway_options import MODEL_ID
 from heptagram_backend.server.launch import free_ports
@@ -136,8 +137,16 @@ def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> O
 
 def _speculative(parser: argparse.ArgumentParser, text: str | None) -> dict[str, Any]:
     """``method`` names the drafts, ``model`` the drafter's folder, ``num_speculative_tokens`` the number of drafts,
-    ``rejection_sample_method`` how those of sampled answers are verified (vLLM's keys)."""
-    known = ("method", "model", "num_speculative_tokens", "rejection_sample_method")
+    ``rejection_sample_method`` how those of sampled answers are verified (vLLM's keys). ``draft_width`` and
+    ``dspark_confidence_threshold`` are the engine's own."""
+    known = (
+        "method",
+        "model",
+        "num_speculative_tokens",
+        "rejection_sample_method",
+        "draft_width",
+        "dspark_confidence_threshold",
+    )
     given = _json_object(parser, "--speculative-config", text, known=known)
     engine: dict[str, Any] = {}
     if "method" in given:
@@ -160,6 +169,15 @@ def _speculative(parser: argparse.ArgumentParser, text: str | None) -> dict[str,
                 f"--speculative-config: rejection_sample_method must be one of {', '.join(REJECTION_SAMPLE_METHODS)}"
             )
         engine["rejection_sample_method"] = given["rejection_sample_method"]
+    if "draft_width" in given:
+        if given["draft_width"] not in DRAFT_WIDTHS:
+            parser.error(f"--speculative-config: draft_width must be one of {', '.join(DRAFT_WIDTHS)}")
+        engine["draft_width"] = given["draft_width"]
+    if "dspark_confidence_threshold" in given:
+        threshold = given["dspark_confidence_threshold"]
+        if type(threshold) not in (int, float) or not 0 <= threshold <= 1:
+            parser.error("--speculative-config: dspark_confidence_threshold must be 0 to 1")
+        engine["dspark_confidence_threshold"] = threshold
     return engine
 
 

@@ -55,6 +55,7 @@ def usage_of(finish: Finish) -> dict[str, Any]:
 def _drafts(stats: SpeculativeStats) -> dict[str, Any]:
     return asdict(stats) | {
         "num_accepted_draft_tokens": stats.num_accepted_draft_tokens,
+        "num_accepted_tokens_per_pos": stats.num_accepted_tokens_per_pos,
         "num_spec_steps": stats.num_spec_steps,
         "num_spec_tokens": stats.num_spec_tokens,
         "mean_acceptance_length": stats.mean_acceptance_length,

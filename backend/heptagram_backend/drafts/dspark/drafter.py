@@ -9,7 +9,7 @@ rejected drafts are rewritten before anything reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heptagram_backend.drafts.base import permits
+from heptagram_backend.drafts.base import NOTHING, Proposal, permits
 from heptagram_backend.drafts.dspark.loading import load_network
 from heptagram_backend.drafts.dspark.network import DraftNetwork, KeysValues, OwnContexts
-from heptagram_backend.drafts.dspark.walk import walk
+from heptagram_backend.drafts.dspark.walk import Walk, walk
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.targets.base import HiddenSource, Rows, Target
@@ -31,12 +31,13 @@ from heptagram_kernels.workspace import Declaration, Workspace
 @dataclass(frozen=True, slots=True)
 class Block:
     """What the network made of one anchor: ``hidden`` [1, block, D], ``base`` logits [1, block, draft vocabulary], and
-    the likeliest ``tokens``."""
+    the likeliest ``tokens`` with the head's confidence in each, if it has one."""
 
     anchor: Tensor
     hidden: Tensor
     base: Tensor
     tokens: list[int]
+    chances: list[float]
 
 
 class DSparkModel:
@@ -85,19 +86,19 @@ class DSparkModel:
         contexts = [OwnContexts([_read(layer, index) for index in rows]) for layer in self._layers]
         hidden = self._network(anchors, positions, contexts)
         base = self._network.logits(hidden)
-        tokens = walk(self._network, hidden, anchors, base=base).tokens.tolist()
+        chosen = walk(self._network, hidden, anchors, base=base)
+        tokens = chosen.tokens.tolist()
         for place, drafter in enumerate(drafters):
             one = slice(place, place + 1)
-            drafter.take(Block(anchors[one], hidden[one], base[one], tokens[place]))
+            drafter.take(Block(anchors[one], hidden[one], base[one], tokens[place], _chances(chosen, place)))
 
     @torch.inference_mode()
-    def redraft(self, block: Block, ahead: Sequence[int], allowed: NDArray[np.int32] | None) -> list[int]:
-        """The block's likeliest tokens when ``ahead`` stands already; the first one behind it must be ``allowed``."""
+    def redraft(self, block: Block, ahead: Sequence[int], allowed: NDArray[np.int32] | None) -> Block:
+        """``block`` as it goes on when ``ahead`` stands already; the first token behind it must be ``allowed``."""
         given = torch.tensor([list(ahead)], dtype=torch.int64)
         mask = None if allowed is None else _unpack(allowed, self._network.config.vocab_size)
         chosen = walk(self._network, block.hidden, block.anchor, base=block.base, given=given, allowed=mask)
-        made: list[int] = chosen.tokens[0].tolist()
-        return made
+        return replace(block, tokens=chosen.tokens[0].tolist(), chances=_chances(chosen, 0))
 
     def _write(self, hidden: Tensor, spans: Iterable[Rows]) -> None:
         """The target computed ``hidden`` [T, taps * D] for the rows of ``spans``, one after the other."""
@@ -116,7 +117,6 @@ class DSparkDrafter:
     def __init__(self, model: DSparkModel) -> None:
         self._model = model
         self._block: Block | None = None
-        self._tokens: list[int] = []
         self.anchor = 0
         self.position = -1
 
@@ -132,19 +132,21 @@ class DSparkDrafter:
 
     def take(self, block: Block) -> None:
         """The block that :meth:`DSparkModel.draft` made."""
-        self._block, self._tokens = block, block.tokens
+        self._block = block
 
-    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Sequence[int]:
+    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Proposal:
         place = len(ahead)
         if place >= self._model.block_size:
-            return ()
+            return NOTHING
         if self._block is None:
             self._model.draft()
         block = self._block
         assert block is not None, "propose() without seat()"
-        if self._tokens[:place] != list(ahead) or not permits(allowed, self._tokens[place]):
-            self._tokens = self._model.redraft(block, ahead, allowed)
-        return self._tokens[place : place + limit]
+        stands, legal = block.tokens[:place] == list(ahead), permits(allowed, block.tokens[place])
+        if not stands or not legal:
+            self._block = block = self._model.redraft(block, ahead, allowed)
+        end = place + limit
+        return Proposal(block.tokens[place:end], "dspark", block.chances[place:end], replaces=stands and not legal)
 
 
 def load(options: EngineOptions, checkpoint: Path, target: Target) -> DSparkModel | None:
@@ -168,6 +170,13 @@ def load(options: EngineOptions, checkpoint: Path, target: Target) -> DSparkMode
 def _read(layer: tuple[Tensor, Tensor], index: Tensor) -> KeysValues:
     keys, values = layer
     return keys.index_select(0, index), values.index_select(0, index)
+
+
+def _chances(walked: Walk, place: int) -> list[float]:
+    if walked.confidence is None:
+        return []
+    chances: list[float] = walked.confidence[place].tolist()
+    return chances
 
 
 def _unpack(row: NDArray[np.int32], width: int) -> Tensor:
