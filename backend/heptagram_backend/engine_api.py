@@ -31,9 +31,9 @@ class EngineSnapshot:
     zero; ``blocks_cached`` are held by nobody but may still be found. Of the ``masked_rows`` that were verified under a
     grammar, ``mask_hits`` lay on the device already; ``mask_bytes`` were uploaded for the others.
 
-    ``draft_tokens`` were verified. Of the ``accepted_draft_tokens`` among them ``accepted_by_place`` counts the first,
-    second .. of their step, and ``forced_tokens`` were a grammar's forced text. ``replaced_tokens`` stood where a grammar
-    had refused another draft. Drafts beyond were cut: ``cut_tokens`` by who did it.
+    ``draft_tokens`` were verified. ``accepted_by_place`` counts the ``accepted_draft_tokens`` among them by their place
+    in the step, from 0, and ``forced_tokens`` those that were a grammar's forced text. ``replaced_tokens`` stood where
+    a grammar had refused another draft. What was drafted beyond is in ``cut_tokens``, by what cut it.
 
     ``finished`` is by reason, ``failed`` by code, ``cancelled`` by cause, ``distributions`` by the fields of
     :data:`heptagram_backend.metric_table.HISTOGRAMS`."""

@@ -112,6 +112,8 @@ def expected() -> Counter[Key]:
                 add("e2e_request_latency_seconds_count", 1)
             for _, accepted in load.steps:
                 observe(told, "spec_decode_accepted_tokens_per_step", accepted, range(8))
+                for place in range(accepted):
+                    add("spec_decode_num_accepted_tokens_per_pos_total", 1, f"position={place}")
     observe(told, "request_prompt_tokens", len(_HELD) + 1, [2**power for power in range(18)])
     observe(told, "request_generation_tokens", 0, [2**power for power in range(18)])
     add("e2e_request_latency_seconds_count", 1)

@@ -17,7 +17,7 @@ from heptagram_backend.triton.metrics import EngineMetrics, Rejections
 from tests.triton.fake_pb_utils import Logger, MetricFamily
 
 _LABELS = {"model": "generate", "version": "1", "pid": str(os.getpid())}
-_MAPPINGS = ("finished", "failed", "cancelled", "distributions")
+_MAPPINGS = ("finished", "failed", "cancelled", "accepted_by_place", "cut_tokens", "distributions")
 _COUNTS: dict[str, Any] = {field.name: 0 for field in fields(EngineSnapshot) if field.name not in _MAPPINGS}
 _ZERO = EngineSnapshot(**_COUNTS)
 
