@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from heptagram_backend.errors import HeptagramError
+
 
 def convert(source: Path, folder: Path) -> None:
     """Write config, generation config, tokenizer with chat template, and bfloat16 safetensors to ``folder``."""
@@ -28,11 +30,13 @@ def convert(source: Path, folder: Path) -> None:
     model.save_pretrained(folder)
 
 
-def program(make: Callable[[Path, Path], None]) -> int:
-    """Run ``make SOURCE FOLDER`` with the arguments of this process; the last line on stdout says what went wrong."""
-    source, folder = map(Path, sys.argv[1:])
+def program(make: Callable[..., None]) -> int:
+    """Run ``make SOURCE... FOLDER`` by this process's arguments; the last line of stdout tells what went wrong."""
     try:
-        make(source, folder)
+        make(*map(Path, sys.argv[1:]))
+    except HeptagramError as error:
+        sys.stdout.write(f"{error}".replace("\n", " ") + "\n")
+        return 1
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, NotImplementedError) as error:
         sys.stdout.write(f"{type(error).__name__}: {error}".replace("\n", " ") + "\n")
         return 1

@@ -116,6 +116,7 @@ class Release:
     """One version of ``preprocess`` or ``generate``.
 
     ``checkpoint`` is a folder in Hugging Face layout, or ``embedded:NAME`` for a model that a package ships.
+    ``adapter`` is a folder of ``heptagram train-adapter``, or ``shipped:NAME``, whose weights are merged into it.
     ``vocabulary`` is the hash of the tokenizer; preprocess and generate of one rollout must agree on it.
     ``answer`` bounds what a constrained answer's schema leaves open, ``limits`` what a request may ask for.
     ``k7_layout`` is the argument layout that the version was written for; load compares it with the installed one.
@@ -124,6 +125,7 @@ class Release:
     served_model_name: str
     checkpoint: str
     format: str
+    adapter: str | None = None
     default_max_tokens: int = 2048
     vocabulary: str | None = None
     k7_layout: tuple[str, ...] = ()

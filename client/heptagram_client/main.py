@@ -23,6 +23,7 @@ _ABOUT = {
     "gateway": "serve OpenAI's HTTP API in front of a running server",
     "repo": "add, try, promote and roll back versions of a served model",
     "serve": "start the Triton server with its models and keep it running",
+    "train-adapter": "teach a small model to write DSML calls",
 }
 # Which extra brings what a project package needs.
 _EXTRAS = {"heptagram_backend": "backend", "heptagram_kernels": "backend", "heptagram_gateway": "gateway"}
@@ -59,7 +60,7 @@ def _run(entry: EntryPoint, arguments: list[str]) -> int:
 
 
 def _help(names: Iterable[str]) -> str:
-    lines = "".join(f"  {name:<10}{_ABOUT.get(name, '')}".rstrip() + "\n" for name in sorted(names))
+    lines = "".join(f"  {name:<15}{_ABOUT.get(name, '')}".rstrip() + "\n" for name in sorted(names))
     return (
         "usage: heptagram COMMAND ...\n\ncommands:\n"
         + lines

@@ -36,7 +36,7 @@ from tests.formats.deepseek import grammar as deepseek
 from tests.formats.deepseek.tokenizers import tokenizer as deepseek_tokenizer
 from tests.formats.samples import request
 
-FORMATS: Final = ("chatml_json", "deepseek_v4", "deepseek_v4_1", "qwen3", "qwen3_xml", "llama3_json")
+FORMATS: Final = ("chatml_json", "chatml_dsml", "deepseek_v4", "deepseek_v4_1", "qwen3", "qwen3_xml", "llama3_json")
 MODEL: Final = "m"
 
 
@@ -141,6 +141,8 @@ def kit(name: str) -> Kit:
 
 
 def _tokenizer(name: str) -> Any:
+    if name == "chatml_dsml":
+        return smollm2.dsml_tokenizer()
     if name == "chatml_json":
         return smollm2.tokenizer()
     if name.startswith("deepseek"):
@@ -149,6 +151,8 @@ def _tokenizer(name: str) -> Any:
 
 
 def _factory(name: str, pieces: Sequence[bytes | None], eos: int) -> XGrammarFactory:
+    if name == "chatml_dsml":
+        return smollm2.dsml_factory()
     if name == "chatml_json":
         return smollm2.factory()
     if name == "deepseek_v4":

@@ -79,7 +79,7 @@ def test_the_shape_of_deltas(name: str) -> None:
     assert json.loads("".join(entry["function"]["arguments"] for entry in later)) == {"city": "Oslo"}
 
 
-@pytest.mark.parametrize("name", DSML)
+@pytest.mark.parametrize("name", [name for name in DSML if name.startswith("deepseek")])
 @pytest.mark.parametrize("command", ["ls -la 2>&1", "a <", "b </", f"c </{MARKER[:-1]}", f"d </{MARKER}", "<<<", ""])
 def test_no_piece_of_an_end_tag_leaks_into_a_command(name: str, command: str) -> None:
     """https://github.com/vllm-project/vllm/pull/45877: with reasoning before it, cut anywhere."""

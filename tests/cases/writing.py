@@ -10,7 +10,7 @@ from heptagram_backend.formats.deepseek_v4.markup import V4, V4_1, Dsml
 from heptagram_backend.formats.hermes.markup import call_text
 
 Call = tuple[str, Mapping[str, Any]]
-DSML: Final = {"deepseek_v4": V4, "deepseek_v4_1": V4_1}
+DSML: Final = {"chatml_dsml": V4, "deepseek_v4": V4, "deepseek_v4_1": V4_1}
 
 
 def _hermes(calls: Sequence[Call]) -> str:
@@ -48,8 +48,7 @@ def _llama(calls: Sequence[Call]) -> str:
 
 _WRITERS: Final[Mapping[str, Callable[[Sequence[Call]], str]]] = {
     "chatml_json": _hermes,
-    "deepseek_v4": _dsml(V4),
-    "deepseek_v4_1": _dsml(V4_1),
+    **{name: _dsml(dsml) for name, dsml in DSML.items()},
     "qwen3": _hermes,
     "qwen3_xml": _xml,
     "llama3_json": _llama,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from transformers import AutoTokenizer
 
+from heptagram_backend.adapter import rename_tokens
 from heptagram_backend.cache import cache_dir, locked, published
 from heptagram_backend.tokenizer import CheckpointTokenizer
 from heptagram_backend.xgrammar_impl import XGrammarFactory
 
 EOS = 2
+DSML_TOKEN = {"<reponame>": "｜DSML｜"}
 
 
 @cache
@@ -43,6 +47,23 @@ def reference() -> Any:
 def tokenizer() -> CheckpointTokenizer:
     """The same one as we read it."""
     return CheckpointTokenizer(_folder())
+
+
+@cache
+def dsml_tokenizer() -> CheckpointTokenizer:
+    """The one of an adapted checkpoint: DSML's marker is one token."""
+    with TemporaryDirectory() as folder:
+        shutil.copytree(_folder(), folder, dirs_exist_ok=True)
+        rename_tokens(Path(folder), DSML_TOKEN)
+        made = CheckpointTokenizer(Path(folder))
+        assert made.eos_ids == (EOS,)  # read now: the folder goes
+        return made
+
+
+@cache
+def dsml_factory() -> XGrammarFactory:
+    pieces = dsml_tokenizer().token_bytes()
+    return XGrammarFactory(pieces, len(pieces), [EOS])
 
 
 @cache

@@ -84,8 +84,9 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--model", "m", "--format", "nope"], "choose from 'chatml_json', 'deepseek_v4'"),
+        (["--model", "m", "--format", "nope"], "choose from 'chatml_dsml', 'chatml_json'"),
         (["--format", "deepseek_v4"], "--format: belongs to a checkpoint of your own"),
+        (["--adapter", "a"], "--adapter: belongs to a checkpoint of your own"),
         (["--model-repository", "b", "--format", "deepseek_v4"], "served as it is"),
         (["--model", "a", "--model-repository", "b"], "not allowed with"),
         (["--model-repository", "b", "--max-num-seqs", "2"], "served as it is"),

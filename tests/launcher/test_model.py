@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from heptagram_backend.adapter import WEIGHTS_FILE, AdapterConfig
 from heptagram_backend.checkpoint import EMBEDDED
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import FORMATS
@@ -59,3 +60,15 @@ def test_a_format_of_another_tokenizer_is_refused_before_anything_starts(checkpo
     chosen = Overrides(release={"format": "deepseek_v4"})
     with pytest.raises(ReleaseError, match="format: deepseek_v4 needs ｜DSML｜"):
         values_for(str(checkpoint), checkpoint, chosen)
+
+
+def test_an_adapter_brings_the_format_that_it_was_taught(checkpoint: Path, tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / WEIGHTS_FILE).touch()
+    AdapterConfig(base="sha256:0", format="chatml_dsml", rank=1, scale=1.0).save(adapter)
+    values = values_for(str(checkpoint), checkpoint, Overrides(release={"adapter": str(adapter)}))
+    assert (values.release["format"], values.release["adapter"]) == ("chatml_dsml", str(adapter))
+    chosen = Overrides(release={"adapter": str(adapter), "format": "chatml_json"})
+    assert values_for(str(checkpoint), checkpoint, chosen).release["format"] == "chatml_json"
+    assert Release.parse(values.release).adapter == str(adapter)

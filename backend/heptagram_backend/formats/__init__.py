@@ -9,6 +9,7 @@ from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats.base import AnswerBounds, Format
 
 FORMATS: dict[str, str] = {
+    "chatml_dsml": "heptagram_backend.formats.chatml_dsml:ChatMLDsml",
     "chatml_json": "heptagram_backend.formats.chatml_json:ChatMLJson",
     "deepseek_v4": "heptagram_backend.formats.deepseek_v4:DeepSeekV4",
     "deepseek_v4_preview": "heptagram_backend.formats.deepseek_v4:DeepSeekV4Preview",

@@ -68,6 +68,7 @@ def _shared() -> argparse.ArgumentParser:
 
 def _add_release(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="DIR_OR_GGUF", help="a checkpoint folder, a .gguf file or embedded:NAME")
+    parser.add_argument("--adapter", metavar="FOLDER", help="merged into its weights: of `heptagram train-adapter`")
     parser.add_argument("--served-model-name", metavar="NAME", help="how answers name the model")
     parser.add_argument("--format", choices=sorted(FORMATS), help="how the model writes prompts and calls")
     parser.add_argument("--engine", type=_mapping, default={}, metavar="JSON", help='such as {"max_num_seqs": 16}')

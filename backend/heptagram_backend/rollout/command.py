@@ -133,7 +133,7 @@ def _with_rollout(values: argparse.Namespace, work: Callable[[Rollout], T]) -> T
 
     def fits(version: int) -> None:
         release = files.release(version)
-        check_fits(release, resolve(release.checkpoint))
+        check_fits(release, resolve(release.checkpoint, release.adapter))
 
     with locked(files.root):
         return work(
@@ -149,9 +149,10 @@ def _with_rollout(values: argparse.Namespace, work: Callable[[Rollout], T]) -> T
 
 
 def _overrides(values: argparse.Namespace) -> Overrides:
-    named = {name: given for name in ("served_model_name", "format") if (given := getattr(values, name))}
+    names = ("served_model_name", "format", "adapter")
+    named = {name: given for name in names if (given := getattr(values, name))}
     given = Overrides(release={**values.release, **named}, engine=values.engine)
-    return values_for(values.model, resolve(values.model), given) if values.model else given
+    return values_for(values.model, resolve(values.model, given.adapter), given) if values.model else given
 
 
 def _cases(values: argparse.Namespace) -> tuple[Case, ...]:

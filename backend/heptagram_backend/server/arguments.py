@@ -57,8 +57,9 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
         parser.error(
             "--model-repository is served as it is: put these values into its release.yaml files, or use --model"
         )
-    if values.format and values.model is None:
-        parser.error("--format: belongs to a checkpoint of your own; give it with --model")
+    for name in ("format", "adapter"):
+        if getattr(values, name) and values.model is None:
+            parser.error(f"--{name}: belongs to a checkpoint of your own; give it with --model")
     if values.served_model_name is not None and not MODEL_ID.fullmatch(values.served_model_name):
         parser.error(f"--served-model-name: must match {MODEL_ID.pattern}, as clients give it as their model")
     ports = _ports(values)
@@ -80,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--model-repository", type=Path, metavar="P", help="a Triton model repository, served as it is")
     what.add_argument("--model", metavar="DIR_OR_GGUF", help="a checkpoint folder, a .gguf file or embedded:NAME")
     release = parser.add_argument_group("release", "written into release.yaml of a repository in the cache folder")
+    release.add_argument(
+        "--adapter", metavar="FOLDER", help="merge what `heptagram train-adapter` wrote into the weights of --model"
+    )
     release.add_argument("--served-model-name", metavar="N", help="a further model id of the OpenAI API")
     release.add_argument(
         "--format",
@@ -131,7 +135,8 @@ def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> O
         engine["device"] = values.device
     engine |= _speculative(parser, values.speculative_config)
     release = _generation(parser, values.generate_config)
-    release |= {name: given for name in ("served_model_name", "format") if (given := getattr(values, name))}
+    names = ("served_model_name", "format", "adapter")
+    release |= {name: given for name in names if (given := getattr(values, name))}
     return Overrides(release=release, engine=engine)
 
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from heptagram_backend.checkpoint import EMBEDDED, EMBEDDED_PREFIX
+from heptagram_backend.adapter import AdapterConfig
+from heptagram_backend.checkpoint import EMBEDDED, EMBEDDED_PREFIX, SHIPPED_PREFIX, adapter_folder
 from heptagram_backend.formats import load_format
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.server.repository import Overrides
@@ -29,12 +30,22 @@ def values_for(model: str, checkpoint: Path, given: Overrides) -> Overrides:
         "format": DEFAULT_FORMAT,
         "vocabulary": tokenizer.vocabulary_hash,
         **(embedded.release if embedded else {}),
-        **given.release,
+        **_adapted(given.adapter),
+        **{key: value for key, value in given.release.items() if key != "adapter"},
     }
     load_format(release["format"]).check(tokenizer)
     return Overrides(
         release, {**context_that_fits(checkpoint), **(embedded.engine if embedded else {}), **given.engine}
     )
+
+
+def _adapted(adapter: str | None) -> dict[str, Any]:
+    """The values of a checkpoint with an adapter: its folder, for good, and the format that it was taught."""
+    if adapter is None:
+        return {}
+    folder = adapter_folder(adapter)
+    place = adapter if adapter.startswith(SHIPPED_PREFIX) else str(folder)
+    return {"adapter": place, "format": AdapterConfig.load(folder).format}
 
 
 def _names(model: str) -> dict[str, Any]:

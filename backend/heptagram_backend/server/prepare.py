@@ -46,8 +46,8 @@ def prepare(options: ServeOptions, progress: Progress) -> Prepared:
     repository = options.model_repository or _own_repository(options, progress)
     models = models_of(repository)
     releases = releases_of(repository)
-    for checkpoint in sorted({release.checkpoint for release in releases.values()}):
-        _resolve(checkpoint, progress)
+    for checkpoint, adapter in {(release.checkpoint, release.adapter): None for release in releases.values()}:
+        _resolve(checkpoint, adapter, progress)
     return Prepared(
         repository=repository,
         models=models,
@@ -76,9 +76,9 @@ def _openai_port(options: ServeOptions, models: Sequence[str], progress: Progres
     return options.openai_port
 
 
-def _resolve(checkpoint: str, progress: Progress) -> Path:
+def _resolve(checkpoint: str, adapter: str | None, progress: Progress) -> Path:
     progress.say(f"checking checkpoint {checkpoint}")
-    folder = resolve(checkpoint, report=progress.say_alone)
+    folder = resolve(checkpoint, adapter, report=progress.say_alone)
     check_path("the checkpoint", folder)
     return folder
 
@@ -87,5 +87,5 @@ def _own_repository(options: ServeOptions, progress: Progress) -> Path:
     """The project's repository, or a copy of it for another checkpoint or with other values."""
     source, overrides = project_repository(), options.overrides
     if options.model is not None:
-        overrides = values_for(options.model, _resolve(options.model, progress), overrides)
+        overrides = values_for(options.model, _resolve(options.model, overrides.adapter, progress), overrides)
     return write_repository(source, overrides) if overrides else source

@@ -28,6 +28,10 @@ class Overrides:
     release: Mapping[str, Any] = field(default_factory=dict)
     engine: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def adapter(self) -> str | None:
+        return self.release.get("adapter")
+
     def __bool__(self) -> bool:
         return bool(self.release or self.engine)
 

@@ -46,7 +46,7 @@ class TritonPythonModel:
 
     def open_engine(self, release: Release, version: str) -> Engine:
         """The seam where tests put an engine of their own."""
-        return load_engine(release, resolve(release.checkpoint), version)
+        return load_engine(release, resolve(release.checkpoint, release.adapter), version)
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:

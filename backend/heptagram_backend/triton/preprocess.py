@@ -54,7 +54,7 @@ class TritonPythonModel:
         """The seam where tests put a preprocessor of their own."""
         from heptagram_backend.preprocess import Preprocessor
 
-        return Preprocessor(release, resolve(release.checkpoint))
+        return Preprocessor(release, resolve(release.checkpoint, release.adapter))
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:

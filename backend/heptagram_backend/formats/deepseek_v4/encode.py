@@ -137,8 +137,12 @@ def _beginning(index: int, turn: Turn, mode: Mode, dialect: Dialect) -> str:
 
 def _assistant(turn: Turn, dsml: Dsml, guarded: Guard, *, reasoning: bool) -> str:
     thought = turn.reasoning + THINK_END if reasoning else ""
-    calls = dsml.block_text(_call(call, dsml, guarded) for call in turn.calls) if turn.calls else ""
-    return f"{thought}{turn.text}{calls}{EOS}"
+    return f"{thought}{turn.text}{calls_text(turn.calls, dsml, guarded)}{EOS}"
+
+
+def calls_text(calls: Sequence[PastCall], dsml: Dsml, guarded: Guard) -> str:
+    """The block of the calls of one turn, with the blank line before it; empty where there is none."""
+    return dsml.block_text(_call(call, dsml, guarded) for call in calls) if calls else ""
 
 
 def _call(call: PastCall, dsml: Dsml, guarded: Guard) -> str:

@@ -1,0 +1,1 @@
+"""Training of what a model is served with: adapters and drafters."""
