@@ -4,7 +4,7 @@ FROM python:3.11-slim-bookworm
 WORKDIR /heptagram
 COPY . .
 RUN python3 -m venv .venv
-RUN .venv/bin/python -m pip install --no-cache-dir '.[demo]'
+RUN .venv/bin/python -m pip install --no-cache-dir '.[demo,tracing]'
 RUN .venv/bin/python -m pip install --no-cache-dir --no-deps --requirement requirements-shipped.txt
 # Converts the model into the image, and proves that the image serves it.
 ENV HEPTAGRAM_CACHE=cache

@@ -139,6 +139,7 @@ def _joined(ends: Sequence[Finish]) -> Finish:
         stats=Stats(
             prefill_s=stats[0].prefill_s,
             decode_s=max(each.decode_s for each in stats),
+            compile_s=max(each.compile_s for each in stats),
             seed=stats[0].seed,
             speculative_decoding=SpeculativeStats(
                 tuple(map(sum, zip(*(each.speculative_decoding.acceptance_histogram for each in stats), strict=True))),

@@ -80,7 +80,7 @@ def _opens_call(sequence: Sequence, token: int, grammars: GrammarCompiler) -> bo
         sequence.watch.advance(piece)
         return False
     assert sequence.request.trigger is not None
-    sequence.pending_grammar = grammars.start(sequence.request.trigger.constraint, prefix)
+    sequence.wait_for(grammars.start(sequence.request.trigger.constraint, prefix))
     sequence.triggered = True
     return True
 

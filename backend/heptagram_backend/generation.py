@@ -110,7 +110,7 @@ class GenerationRequest:
     """A request that the engine can run. ``max_tokens`` already fits the context.
 
     ``logprobs``: deltas tell each token's log probability, and those of that many likeliest tokens. ``n`` answers are
-    given; ``max_tokens``, ``stop`` and all else hold for each of them.
+    given; ``max_tokens``, ``stop`` and all else hold for each of them. Logs call it by ``request_id``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -133,6 +133,7 @@ class GenerationRequest:
     priority: int = 0
     vocabulary: str | None = None
     completion: CompletionOutput | None = None
+    request_id: str | None = None
 
     def to_json(self) -> str:
         """The plan without ``prompt_ids``, which travel as a tensor of their own."""

@@ -59,7 +59,7 @@ class Loop:
         self._scheduler.add(sequence)
         self._stats.prompt_tokens += 0 if sequence.leader else sequence.prompt_tokens
         if sequence.request.constraint is not None:
-            sequence.pending_grammar = self._grammars.start(sequence.request.constraint)
+            sequence.wait_for(self._grammars.start(sequence.request.constraint))
 
     def turn(self, drained_by: float) -> bool:
         """One turn; False when there was nothing to compute. From ``drained_by`` on all are cancelled."""
@@ -88,7 +88,7 @@ class Loop:
                 self._forget(sequence, sound=False)
                 self._teller.fail(sequence, error)
             except Exception:  # the others must be told all the same
-                _log.exception("failing %s", sequence.id)
+                _log.exception("failing %s", sequence.name)
 
     def close(self) -> None:
         """Nothing runs any more; the last of the last step is told when this returns."""
@@ -124,11 +124,10 @@ class Loop:
             pending = sequence.pending_grammar
             if pending is not None and pending.done():
                 try:
-                    sequence.grammar = pending.result()
+                    sequence.attach(pending.result())
                 except Exception as error:  # a grammar library's own fault must not end the engine
-                    self._fail(sequence, contain(error, f"compiling the grammar of {sequence.id}"))
+                    self._fail(sequence, contain(error, f"compiling the grammar of {sequence.name}"))
                     continue
-                sequence.pending_grammar = None
             if not sequence.started and sequence.pending_grammar is None:
                 self._teller.start(sequence)
 
@@ -164,7 +163,7 @@ class Loop:
 
     def _retry_apart(self, turn: Turn, error: Exception) -> None:
         for sequence in turn.living().sequences if len(turn) == 1 else ():
-            self._fail(sequence, contain(error, f"the step of {sequence.id}"))
+            self._fail(sequence, contain(error, f"the step of {sequence.name}"))
         for part in turn.apart() if len(turn) > 1 else ():
             if living := part.living():
                 self._compute(living)

@@ -75,6 +75,7 @@ class Sequence:
     prefilled: int = 0
     grammar: Grammar | None = None
     pending_grammar: Future[Grammar] | None = None
+    pending_since: float = 0.0
     triggered: bool = False  # the grammar came from the trigger and covers one call
     leader: Sequence | None = None  # of the same request: it writes the prompt first
     started: bool = False  # `start` was sent
@@ -89,6 +90,11 @@ class Sequence:
     def __post_init__(self) -> None:
         self.tokens.extend(self.request.prompt_ids)
         self.drafter.extend(self.tokens)
+
+    @property
+    def name(self) -> str:
+        """What log lines call it: the request's id as its client knows it, or ours."""
+        return self.request.request_id or self.id
 
     @property
     def prompt_tokens(self) -> int:
@@ -128,6 +134,16 @@ class Sequence:
         self.tokens.append(token)
         self.cached = len(self.tokens) - 1
         self.drafter.extend((token,))
+
+    def wait_for(self, grammar: Future[Grammar]) -> None:
+        """No step before this matcher is there."""
+        self.pending_grammar = grammar
+        self.pending_since = time.monotonic()
+
+    def attach(self, grammar: Grammar) -> None:
+        """What was waited for is there."""
+        self.grammar, self.pending_grammar = grammar, None
+        self.stats.compile_s += time.monotonic() - self.pending_since
 
     def read(self) -> None:
         """Give the committed tokens to the emitter, in order.

@@ -35,6 +35,7 @@ class SequenceStats:
     drafted: int = 0
     generated: int = 0
     measured: int = 0  # of the generated ones
+    compile_s: float = 0.0
     last_token: float | None = None
     histogram: list[int] = field(default_factory=lambda: [0] * 8)
 
@@ -58,6 +59,7 @@ class SequenceStats:
             mask_bytes=self.mask_bytes,
             seed=self.seed,
             preemptions=self.preemptions,
+            compile_s=round(self.compile_s, 6),
             speculative_decoding=SpeculativeStats(tuple(self.histogram), self.drafted),
         )
 

@@ -105,7 +105,7 @@ class K7Step:
             try:
                 planned.append((sequence, self._planner.draft(sequence)))
             except Exception as error:  # a drafter's or matcher's fault must not reach the others of the step
-                faults.append(Outcome(sequence, error=contain(error, f"the drafts of {sequence.id}")))
+                faults.append(Outcome(sequence, error=contain(error, f"the drafts of {sequence.name}")))
         drafts = self._widths.narrowed(planned, beside=sum(len(chunk.tokens) for chunk in chunks))
         return [(sequence, draft) for (sequence, _), draft in zip(planned, drafts, strict=True)], faults
 
@@ -173,7 +173,7 @@ class K7Step:
             try:
                 done = draft if draft.rows else self._planner.mask(sequence, draft)
             except Exception as error:
-                faults.append(Outcome(sequence, error=contain(error, f"the masks of {sequence.id}")))
+                faults.append(Outcome(sequence, error=contain(error, f"the masks of {sequence.name}")))
             planned.append((sequence, done))
         return planned, faults
 
@@ -185,7 +185,7 @@ class K7Step:
             self._widths.verified(sequence, draft, len(tokens) - 1)
             reason = commit(sequence, tokens, self._grammars, scored)
         except Exception as error:  # nor may a parser's or matcher's
-            return Outcome(sequence, error=contain(error, f"the step of {sequence.id}"))
+            return Outcome(sequence, error=contain(error, f"the step of {sequence.name}"))
         finally:
             account(sequence, draft, max(0, min(len(tokens), sequence.stats.generated - before) - 1))
         return Outcome(sequence, reason)

@@ -42,7 +42,7 @@ class Teller:
         try:
             sequence.read()
         except Exception as error:
-            sequence.fault = contain(error, f"the text of {sequence.id}")
+            sequence.fault = contain(error, f"the text of {sequence.name}")
         else:
             self._on_the_way(sequence, sequence.emitter.take())
 
@@ -52,7 +52,7 @@ class Teller:
             sequence.read()
             reason = sequence.emitter.finish(reason)
         except Exception as error:  # a parser's fault at the end is as much this request's alone as one before
-            self._failed(sequence, contain(error, f"the end of {sequence.id}"))
+            self._failed(sequence, contain(error, f"the end of {sequence.name}"))
             return
         start = [] if sequence.started else [self._start(sequence)]
         stats = sequence.stats
@@ -64,7 +64,7 @@ class Teller:
         try:
             sequence.read()
         except Exception as earlier:  # the text before the fault was not sound itself
-            error = contain(earlier, f"the text of {sequence.id}")
+            error = contain(earlier, f"the text of {sequence.name}")
         self._failed(sequence, error)
 
     def _failed(self, sequence: Sequence, error: HeptagramError) -> None:
@@ -76,7 +76,7 @@ class Teller:
         try:
             sequence.sink.fail(error)
         except Exception:
-            _log.exception("telling %s that it failed", sequence.id)
+            _log.exception("telling %s that it failed", sequence.name)
 
     def _start(self, sequence: Sequence) -> Start:
         sequence.started = True
@@ -90,11 +90,11 @@ class Teller:
         try:
             sequence.sink.send(events, final=False)
         except Exception as error:
-            sequence.fault = contain(error, f"sending to {sequence.id}")
+            sequence.fault = contain(error, f"sending to {sequence.name}")
 
     @staticmethod
     def _last(sequence: Sequence, events: list[Event]) -> None:
         try:
             sequence.sink.send(events, final=True)
         except Exception:
-            _log.exception("the last of %s", sequence.id)
+            _log.exception("the last of %s", sequence.name)

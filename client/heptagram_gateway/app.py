@@ -1,6 +1,6 @@
 """The ASGI application: paths, and the layers around them from the outside in.
 
-``Observe`` (request id, metrics, access log), CORS where it is on, ``ErrorBoundary``, the API key, the router.
+``Observe`` (request id, metrics, access log, traces), CORS where it is on, ``ErrorBoundary``, the API key, the router.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from heptagram_gateway.pages import MetricsPage, live, model_card, model_list, r
 from heptagram_gateway.responses.endpoint import Responses
 from heptagram_gateway.services import Services
 from heptagram_gateway.unknown import UnknownFields
+from heptagram_telemetry.tracing import open_tracer
 
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]  # an object: of a function Starlette makes another thing
 # POST paths, each answered by an ASGI application made of the services.
@@ -49,7 +50,11 @@ POSTS: Final[Mapping[str, Callable[[Services], Endpoint]]] = {
 def build_services(
     config: Config, transport: AsyncTransport, texts: AsyncTextTransport, server: ModelServer
 ) -> Services:
-    """The services of one front over any way to a server; to be made inside the running event loop."""
+    """The services of one front over any way to a server; to be made inside the running event loop.
+
+    Raises:
+        TelemetryError: traces are wanted, but what writes them is not installed.
+    """
     client = AsyncClient(transport=transport, idle_timeout=config.idle_timeout)
     return Services(
         config=config,
@@ -60,6 +65,7 @@ def build_services(
         gate=Gate(config.concurrency),
         metrics=Metrics(),
         unknown=UnknownFields(refuse=config.unknown_fields == "refuse"),
+        tracer=open_tracer(config.telemetry, "heptagram-gateway"),
     )
 
 
@@ -77,7 +83,7 @@ def build_app(services: Services, write: Write) -> ASGIApp:
             allow_headers=("*",),
             expose_headers=("x-request-id",),
         )
-    return Observe(app, metrics=services.metrics, write=write)
+    return Observe(app, metrics=services.metrics, write=write, tracer=services.tracer, traced=POSTS.keys())
 
 
 def _router(services: Services) -> Router:

@@ -6,12 +6,12 @@ Exit codes: 0 after an ordered end; 1 the address or a file cannot be used; 2 wr
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 
 from heptagram_gateway.config import Config, ConfigError, read_config
-from heptagram_gateway.record import request_id
 from heptagram_gateway.serving import serve
+from heptagram_telemetry.logs import configure
+from heptagram_telemetry.settings import TelemetryError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = range(3)
 
@@ -22,9 +22,11 @@ def command(argv: list[str]) -> int:
         config = read_config(argv)
     except ConfigError as error:
         return _fail(str(error), EXIT_USAGE)
-    _log_to_stderr()
+    configure(config.telemetry)
     try:
         asyncio.run(serve(config, ready=lambda url: _greet(config, url)))
+    except TelemetryError as error:
+        return _fail(str(error), EXIT_USAGE)
     except OSError as error:
         return _fail(f"{error.strerror or error} ({config.host}:{config.port})", EXIT_FAILED)
     return EXIT_OK
@@ -34,18 +36,6 @@ def _greet(config: Config, url: str) -> None:
     sys.stderr.write(f"heptagram gateway: {url}/v1 in front of {config.triton.netloc}\n")
     if config.exposed:
         sys.stderr.write("heptagram gateway: everybody who reaches this address may use it; --api-key asks for a key\n")
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(request_id)s %(name)s: %(message)s"))
-    handler.addFilter(_name_request)
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
-
-
-def _name_request(line: logging.LogRecord) -> bool:
-    line.request_id = request_id.get()
-    return True
 
 
 def _fail(message: str, code: int) -> int:

@@ -6,13 +6,14 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args
 
 from heptagram_client.transports.address import Address, parse_url
 from heptagram_gateway.models import ServedModel, parse_served, served_by_default
 from heptagram_gateway.page.address import metrics_url
+from heptagram_telemetry.settings import Telemetry, TelemetryError, add_arguments, take_arguments
 
 KEY_VARIABLE = "HEPTAGRAM_API_KEY"
 UnknownFields = Literal["ignore", "refuse"]
@@ -53,6 +54,7 @@ class Config:
     drain: float = 30.0
     access_log: str = "-"
     triton_metrics: str | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     @property
     def exposed(self) -> bool:
@@ -75,12 +77,17 @@ def read_config(argv: Sequence[str], environment: Mapping[str, str] = os.environ
     given = vars(values)
     keys = _keys(given.pop("api_keys"), given.pop("api_key_file"), environment)
     triton = _address(values.triton)
+    try:
+        telemetry = take_arguments(given, environment)
+    except TelemetryError as error:
+        raise ConfigError(str(error)) from error
     read = {
         "triton": triton,
         "triton_metrics": _metrics(values.triton_metrics, triton),
         "served": _served(values.served),
         "cors_origins": tuple(values.cors_origins),
         "api_keys": keys,
+        "telemetry": telemetry,
     }
     return Config(**{**given, **read})
 
@@ -166,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cors-origin", dest="cors_origins", action="append", default=[], metavar="ORIGIN", help="default: none"
     )
     _add_limits(parser.add_argument_group("limits"))
+    add_arguments(parser)
     parser.add_argument("--access-log", default="-", metavar="FILE", help="JSON lines; - is stdout, `off` none")
     return parser
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,23 +14,31 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heptagram_gateway.metrics import Metrics
 from heptagram_gateway.record import GONE, Record, begin
+from heptagram_telemetry.trace_context import TraceContext, traceparent
+from heptagram_telemetry.tracing import Attributes, NoTracer, Span, Tracer
 
 Write = Callable[[Record], None]
 OFF: Final = "off"
+_UNTRACED: Final = NoTracer()
 
 
 class Observe:
-    """Wraps ``app``; ``write`` takes the record of each finished request."""
+    """Wraps ``app``; ``write`` takes the record of each finished request. Paths in ``traced`` have spans."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, write: Write) -> None:
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, write: Write, tracer: Tracer, traced: Collection[str]
+    ) -> None:
         self._app = app
         self._metrics = metrics
         self._write = write
+        self._tracer = tracer
+        self._traced = traced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         record = begin(scope)
+        span = self._begin_span(scope)
 
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -45,6 +53,16 @@ class Observe:
             record.status = record.status or GONE
             self._metrics.count(record)
             self._write(record)
+            span.end(_attributes(record), error=record.error)
+
+    def _begin_span(self, scope: Scope) -> Span:
+        """The context of a client that traces is handed on in any case: the models may be traced alone."""
+        header = next((value for name, value in scope["headers"] if name == b"traceparent"), b"").decode("latin-1")
+        parent = header if TraceContext.parse(header) else None
+        tracer = self._tracer if scope["path"] in self._traced else _UNTRACED
+        span = tracer.begin(f"{scope['method']} {scope['path']}", parent, serves=True)
+        traceparent.set(span.traceparent or parent)
+        return span
 
 
 class AccessLog:
@@ -91,6 +109,20 @@ def line_of(record: Record) -> dict[str, Any]:
         "error": record.error,
     }
     return {name: value for name, value in line.items() if value is not None}
+
+
+def _attributes(record: Record) -> Attributes:
+    """By OpenTelemetry's conventions where they have a name."""
+    return {
+        "request_id": record.id,
+        "http.response.status_code": record.status,
+        "gen_ai.request.model": record.model,
+        "gen_ai.usage.input_tokens": record.prompt_tokens,
+        "gen_ai.usage.output_tokens": record.completion_tokens,
+        "finish_reason": record.finish_reason,
+        "first_event_s": record.first_event_s,
+        "stream": record.stream,
+    }
 
 
 def _nothing(record: Record) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, cast
 
 from starlette.types import Scope
 
 from heptagram_gateway.errors import ApiError
+from heptagram_telemetry.logs import request_id
 from heptagram_wire.events import Event, Finish, Ping, Start
 
-# Of the request that a task works for, so that log lines name it.
-request_id: Final[ContextVar[str]] = ContextVar("request_id", default="-")
 _KEY: Final = "heptagram.record"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 GONE: Final = 499  # nginx's word for a client that left

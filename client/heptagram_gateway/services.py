@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from heptagram_gateway.completions.run import TextEngine
@@ -12,6 +13,7 @@ from heptagram_gateway.json_body import BodyLimits
 from heptagram_gateway.metrics import Metrics
 from heptagram_gateway.models import Models, ModelServer
 from heptagram_gateway.unknown import UnknownFields
+from heptagram_telemetry.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Services:
     gate: Gate
     metrics: Metrics
     unknown: UnknownFields
+    tracer: Tracer
 
     @property
     def body_limits(self) -> BodyLimits:
@@ -36,3 +39,4 @@ class Services:
         await self.texts.close()
         await self.engine.close()
         await self.server.close()
+        await asyncio.to_thread(self.tracer.close)

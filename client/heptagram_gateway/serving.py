@@ -81,6 +81,7 @@ async def serve(config: Config, *, ready: Callable[[str], None]) -> None:
 
     Raises:
         OSError: the address or the log cannot be used.
+        TelemetryError: traces are wanted, but what writes them is not installed.
     """
     write, log = open_log(config.access_log)
     with log, _listening(config) as listener:

@@ -71,6 +71,8 @@ class SpeculativeStats:
 class Stats:
     """What a request cost. Times in seconds, ``mask_bytes`` in bytes uploaded to the device.
 
+    ``compile_s`` is the time until a constraint's matcher was there; it runs beside the others.
+
     ``seed`` is that of a sampled answer, so that it can be had again where the request gave none.
 
     ``forced`` of the accepted drafts were the grammar's forced text. ``replaced`` drafts stood where the grammar had
@@ -90,6 +92,7 @@ class Stats:
     replaced: int = 0
     cut_by_grammar: int = 0
     cut_by_width: int = 0
+    compile_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

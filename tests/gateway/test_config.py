@@ -38,7 +38,18 @@ def test_every_option_reaches_its_field() -> None:
             "--served-model-name",
             "b=chat@1",
         ]
-        + ["--unknown-fields", "refuse", "--api-key", "k", "--cors-origin", "http://a:1", "--access-log", "off"]
+        + [
+            "--unknown-fields",
+            "refuse",
+            "--api-key",
+            "k",
+            "--cors-origin",
+            "http://a:1",
+            "--access-log",
+            "off",
+            "--log-format",
+            "json",
+        ]
         + [part for name in _NUMBERS for part in (f"--{name}", "7")],
         {},
     )

@@ -14,7 +14,8 @@ import pytest
 from heptagram_gateway.page.static import PATHS
 
 PROJECT = Path(__file__).resolve().parents[2]
-PACKAGES = {"heptagram_backend", "heptagram_kernels", "heptagram_wire", "heptagram_client", "heptagram_gateway"}
+OURS = ("backend", "kernels", "wire", "telemetry", "client", "gateway")
+PACKAGES = {f"heptagram_{name}" for name in OURS}
 
 
 @pytest.fixture(scope="module")

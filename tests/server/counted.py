@@ -1,6 +1,6 @@
 """The real engine over a scripted target, so that what a request costs is known in advance.
 
-A request is the JSON of :class:`Asked`; its answer is its text.
+A request is the JSON of :class:`Asked`, or a chat whose last message is that; its answer is its text.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def open_engine(version: str) -> Engine:
 class CountedPreprocessor:
     def prepare(self, raw: bytes) -> GenerationRequest:
         try:
-            asked = Asked(**json.loads(raw))
+            data = json.loads(raw)
+            asked = Asked(**(json.loads(data["messages"][-1]["content"]) if "messages" in data else data))
         except (ValueError, TypeError) as error:
             raise RequestError(str(error), code=codes.INVALID_JSON, param="request") from error
         schema: Any = {"type": "object"} if asked.object else None

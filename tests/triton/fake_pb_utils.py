@@ -65,8 +65,9 @@ class Sender:
 
 
 class Request:
-    def __init__(self, *, cancelled: bool = False, parameters: str = "{}", **inputs: Any) -> None:
+    def __init__(self, *, cancelled: bool = False, request_id: str = "", parameters: str = "{}", **inputs: Any) -> None:
         self._inputs = {name: _tensor(name, value) for name, value in inputs.items()}
+        self._request_id = request_id
         self._parameters = parameters
         self.sender = Sender()
         self._cancelled = cancelled
@@ -82,22 +83,15 @@ class Request:
         self.asked += 1
         return self._cancelled
 
+    def request_id(self) -> str:
+        return self._request_id
+
     def parameters(self) -> str:
         return self._parameters
 
 
 def get_input_tensor_by_name(request: Request, name: str) -> Tensor | None:
     return next((tensor for tensor in request.inputs() if tensor.name() == name), None)
-
-
-class Logger:
-    lines: list[str] = []  # noqa: RUF012 - one log, like the real one
-
-    @classmethod
-    def log_error(cls, text: str) -> None:
-        cls.lines.append(text)
-
-    log_warn = log_error
 
 
 class Metric:

@@ -14,7 +14,7 @@ import pytest
 from heptagram_backend.triton import generate, preprocess
 from tests.server.probe import ProbePreprocessor, Script
 from tests.server.probe_models import ProbeGenerate, ProbePreprocess
-from tests.triton.fake_pb_utils import Logger, Request, Sender, TritonError, TritonModelException
+from tests.triton.fake_pb_utils import Request, Sender, TritonError, TritonModelException
 
 _CONFIG = {"parameters": {"release": {"string_value": "release.yaml"}}}
 
@@ -145,15 +145,14 @@ def test_a_refusal_at_submit_leaves_nothing_behind_and_harms_no_other(
     until(lambda: len(generating._live) == 0)
 
 
-def test_a_foreign_exception_is_logged_whole_and_told_briefly(preparing: Any) -> None:
-    Logger.lines.clear()
+def test_a_foreign_exception_is_logged_whole_and_told_briefly(preparing: Any, caplog: pytest.LogCaptureFixture) -> None:
     request = Request(request="bug")
     preparing.execute([request])
     error = error_of(request.sender)
     assert error.code == TritonError.INTERNAL
     assert error.text.startswith("[internal] -: preprocess failed (ZeroDivisionError)")
     assert "a bug" not in error.text
-    assert any("a bug in preprocess" in line for line in Logger.lines)
+    assert "a bug in preprocess" in caplog.text
 
 
 def test_preprocess_answers_each_request(preparing: Any) -> None:

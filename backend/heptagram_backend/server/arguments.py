@@ -17,6 +17,7 @@ from heptagram_backend.server.gateway_options import MODEL_ID
 from heptagram_backend.server.launch import free_ports
 from heptagram_backend.server.process import Address
 from heptagram_backend.server.repository import Overrides
+from heptagram_telemetry.settings import Telemetry, TelemetryError, add_arguments, take_arguments
 
 _DESCRIPTION = "Start tritonserver with the model repository, wait until it is ready, serve until Ctrl-C."
 _PORTS = {"grpc": 8001, "http": 8000, "metrics": 8002, "openai": 9000}
@@ -45,6 +46,7 @@ class ServeOptions:
     openai_port: int | None
     control_key_file: Path | None
     access_log: str
+    telemetry: Telemetry
     demo: bool
 
 
@@ -71,6 +73,7 @@ def parse_arguments(argv: list[str]) -> ServeOptions:
         openai_port=ports["openai"] or None,
         control_key_file=values.control_key_file,
         access_log=values.openai_access_log,
+        telemetry=_telemetry(parser, values),
         demo=values.demo,
     )
 
@@ -114,8 +117,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="holds the key that Triton's model control asks for; default: a new one, which `heptagram repo` finds",
     )
+    add_arguments(parser)
     parser.add_argument("--demo", action="store_true", help="run `heptagram demo` when ready, then stop")
     return parser
+
+
+def _telemetry(parser: argparse.ArgumentParser, values: argparse.Namespace) -> Telemetry:
+    try:
+        return take_arguments(vars(values))
+    except TelemetryError as error:
+        parser.error(str(error))
 
 
 def _ports(values: argparse.Namespace) -> dict[str, int]:

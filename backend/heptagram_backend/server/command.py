@@ -35,6 +35,7 @@ EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 def command(argv: list[str]) -> int:
     """Run ``heptagram serve``; returns the exit code."""
     options = parse_arguments(argv)
+    options.telemetry.hand_on()  # to the server, its models and the gateway
     _hear_signals()
     try:
         return serve(options)

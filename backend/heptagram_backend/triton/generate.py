@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import triton_python_backend_utils as pb_utils
@@ -13,6 +15,7 @@ from heptagram_backend.engines import load_engine
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.release import Release
+from heptagram_backend.triton.account import Origin, accounted
 from heptagram_backend.triton.cancel import CancelInbox
 from heptagram_backend.triton.live import LiveRequests
 from heptagram_backend.triton.metrics import EngineMetrics, Rejections
@@ -20,10 +23,12 @@ from heptagram_backend.triton.render import renderer_of
 from heptagram_backend.triton.sink import ResponseSink
 from heptagram_backend.triton.status import contained, triton_error
 from heptagram_backend.triton.tensors import read_flag, read_token_ids, require_text, text_tensor
-from heptagram_backend.triton.version import load_release, refuse_load
+from heptagram_backend.triton.version import begin_telemetry, load_release, refuse_load
 from heptagram_backend.triton.watch import Watcher
+from heptagram_telemetry.logs import request_id as named
 from heptagram_wire import tensors as names
 
+_log = logging.getLogger(__name__)
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _PLAN_ADVICE: Final = "send what `preprocess` made of the request, or call `chat` or `completions`"
 _STOP_ADVICE: Final = "send the id of the request's `start` event together with `stop`"
@@ -34,6 +39,7 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         try:
+            self._tracer = begin_telemetry(names.GENERATE)
             self._engine = self.open_engine(load_release(args), args["model_version"])
         except ReleaseError as error:
             raise refuse_load(error) from error
@@ -50,6 +56,7 @@ class TritonPythonModel:
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:
+            named.set(request.request_id())
             sender = request.get_response_sender()
             try:
                 if not read_flag(request, names.STOP):
@@ -59,6 +66,7 @@ class TritonPythonModel:
             except Exception as error:  # must be answered here: raised, it would end the whole execute call
                 fault = contained(error, where="generate")
                 self._rejections.count(fault.wire.code)
+                _log.info("refused", extra={"fields": {"error": fault.wire.code}})
                 response = pb_utils.InferenceResponse(error=triton_error(fault))
             sender.send(response, flags=_FINAL)
 
@@ -69,11 +77,12 @@ class TritonPythonModel:
         self._live.check()  # 4. every request was closed
         self._metrics.close()  # 5. the numbers of this version disappear
         self._rejections.close()
+        self._tracer.close()  # 6. the last spans are exported
 
     def _submit(self, request: Any, sender: Any) -> None:
         plan = require_text(request, names.PLAN, advice=_PLAN_ADVICE)
         ids = read_token_ids(request, names.PROMPT_IDS, advice=_PLAN_ADVICE)
-        work = GenerationRequest.from_json(plan, ids)
+        work = replace(GenerationRequest.from_json(plan, ids), request_id=request.request_id() or None)
         ticket = self._inbox.issue()
         key = ticket.ticket
         sink = ResponseSink(
@@ -82,10 +91,11 @@ class TritonPythonModel:
             stream=work.stream,
             renderer=renderer_of(work),
             closed=lambda: self._live.close(key),
+            request_id=work.request_id,
         )
         self._live.open(key, sink)
         try:
-            id = self._engine.submit(work, sink)
+            id = self._engine.submit(work, accounted(sink, work, Origin.of(request, self._tracer), self._tracer))
         except BaseException:
             self._live.close(key)
             raise

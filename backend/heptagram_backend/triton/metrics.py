@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from heptagram_backend.engine_api import EngineSnapshot
 from heptagram_backend.metric_table import PREFIX, Sample, distributions, numbers
 from heptagram_wire.errors import BUSY_CODES, INTERNAL
 
+_log = logging.getLogger(__name__)
 _DISTRIBUTIONS_EVERY_S: Final = 1.0
 
 
@@ -100,7 +102,7 @@ class Rejections:
             try:
                 self._published.update([self._sample(code)])
             except Exception as error:  # whoever was refused must be told so all the same
-                pb_utils.Logger.log_warn(f"a refusal could not be counted: {error}")
+                _log.warning("a refusal could not be counted: %s", error)
 
     def close(self) -> None:
         with self._lock:

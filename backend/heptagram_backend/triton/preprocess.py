@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +15,20 @@ from heptagram_backend.errors import OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.release import Release
 from heptagram_backend.requests.completions import CompletionInputs
+from heptagram_backend.triton.account import Origin
 from heptagram_backend.triton.completion_inputs import read_completion
 from heptagram_backend.triton.metrics import Rejections
 from heptagram_backend.triton.status import contained, triton_error
 from heptagram_backend.triton.tensors import read_bytes, require_bytes, text_tensor, token_tensor
-from heptagram_backend.triton.version import load_release, refuse_load
+from heptagram_backend.triton.version import begin_telemetry, load_release, refuse_load
+from heptagram_telemetry.logs import request_id as named
+from heptagram_telemetry.tracing import Span
 from heptagram_wire import errors as codes
 from heptagram_wire import tensors as names
 
 _THREADS: Final = 4
 _MAX_PENDING: Final = 256
+_log = logging.getLogger(__name__)
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 _ADVICE: Final = (
     "send one JSON object of OpenAI chat-completions fields as STRING [1], or `text_input` to `completions`"
@@ -43,6 +48,7 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         try:
+            self._tracer = begin_telemetry(names.PREPROCESS)
             self._preprocessor = self.open_preprocessor(load_release(args))
         except ReleaseError as error:
             raise refuse_load(error) from error
@@ -63,17 +69,21 @@ class TritonPythonModel:
     def finalize(self) -> None:
         self._pool.shutdown(wait=True)
         self._rejections.close()
+        self._tracer.close()
 
     def _accept(self, request: Any) -> None:
         sender = request.get_response_sender()
+        origin = Origin.of(request, self._tracer)
+        named.set(origin.request_id)
+        span = self._tracer.begin(names.PREPROCESS, origin.traceparent)
         try:
             work = self._read(request)
             if not self._room.acquire(blocking=False):
                 raise OverloadedError(f"{_MAX_PENDING} requests wait to be read; try again later")
         except Exception as error:  # must be answered here: raised, it would end the whole execute call
-            sender.send(self._refused(error), flags=_FINAL)
+            sender.send(self._refused(error, span), flags=_FINAL)
             return
-        self._pool.submit(self._prepare, work, sender)
+        self._pool.submit(self._prepare, work, sender, origin, span)
 
     def _read(self, request: Any) -> Callable[[], GenerationRequest]:
         """Take what came in out of the request's memory; the returned call does the work."""
@@ -89,21 +99,26 @@ class TritonPythonModel:
             )
         return lambda: self._preprocessor.complete(completion)
 
-    def _prepare(self, work: Callable[[], GenerationRequest], sender: Any) -> None:
+    def _prepare(self, work: Callable[[], GenerationRequest], sender: Any, origin: Origin, span: Span) -> None:
+        named.set(origin.request_id)
         try:
-            response = _plan(work())
+            plan = work()
+            response = _plan(plan)
+            span.end({"request_id": origin.request_id, "prompt_tokens": len(plan.prompt_ids)})
         except Exception as error:  # a request is always answered, whatever went wrong with it
-            response = self._refused(error)
+            response = self._refused(error, span)
         finally:
             self._room.release()
         try:
             sender.send(response, flags=_FINAL)
         except Exception as error:  # the pool would swallow it silently
-            pb_utils.Logger.log_error(f"a plan could not be sent: {error}")
+            _log.error("a plan could not be sent: %s", error)
 
-    def _refused(self, error: Exception) -> Any:
+    def _refused(self, error: Exception, span: Span) -> Any:
         fault = contained(error, where="preprocess")
         self._rejections.count(fault.wire.code)
+        span.end({"request_id": named.get()}, error=fault.wire.code)
+        _log.info("refused", extra={"fields": {"error": fault.wire.code}})
         return pb_utils.InferenceResponse(error=triton_error(fault))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from heptagram_backend.triton.tensors import text_array
 from heptagram_wire import tensors as names
 from heptagram_wire.events import Event, Failure, Ping, Start
 
+_log = logging.getLogger(__name__)
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -26,13 +28,21 @@ class ResponseSink:
     """
 
     def __init__(
-        self, sender: Any, *, ticket: str, stream: bool, renderer: Renderer, closed: Callable[[], None]
+        self,
+        sender: Any,
+        *,
+        ticket: str,
+        stream: bool,
+        renderer: Renderer,
+        closed: Callable[[], None],
+        request_id: str | None = None,
     ) -> None:
         self._sender = sender
         self._renderer = renderer
         self._ticket = text_array([ticket])
         self._stream = stream
         self._closed = closed
+        self._named = {"fields": {"request_id": request_id}}
         self._held: list[Event] = []
         self._lock = threading.Lock()
         self._over = False
@@ -42,7 +52,7 @@ class ResponseSink:
         """See :class:`heptagram_backend.engine_api.Sink`."""
         with self._lock:
             if self._over:
-                pb_utils.Logger.log_error(f"{len(events)} events after the last one were dropped")
+                _log.error("%d events after the last one were dropped", len(events), extra=self._named)
                 return
             if not self._stream:
                 self._held.extend(event for event in events if not isinstance(event, Start | Ping))
@@ -65,7 +75,7 @@ class ResponseSink:
         """Report an error and FINAL in one send; an error alone would leak the ensemble's request for ever."""
         with self._lock:
             if self._over:
-                pb_utils.Logger.log_error(f"an error after the last event was dropped: {error}")
+                _log.error("an error after the last event was dropped: %s", error, extra=self._named)
                 return
             self._deliver(pb_utils.InferenceResponse(error=triton_error(error)), final=True)
         self._closed()
@@ -89,5 +99,5 @@ class ResponseSink:
             else:
                 self._sender.send(response)
         except Exception as error:  # whatever the stub raises, the engine's thread and the other requests go on
-            pb_utils.Logger.log_warn(f"a response could not be sent: {error}")
+            _log.warning("a response could not be sent: %s", error, extra=self._named)
             self._broken = True

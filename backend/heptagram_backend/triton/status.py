@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
+import logging
 from typing import Any, Final
 
 import triton_python_backend_utils as pb_utils
@@ -12,6 +12,7 @@ from heptagram_wire import errors as codes
 from heptagram_wire.errors import WireError
 from heptagram_wire.events import Failure
 
+_log = logging.getLogger(__name__)
 _UNAVAILABLE: Final = frozenset({codes.OVERLOADED, codes.DRAINING})
 _OWN_FAULT: Final = frozenset({codes.INTERNAL, codes.INVALID_OUTPUT, codes.DEADLINE, codes.CANCELLED})
 
@@ -33,7 +34,7 @@ def contained(error: Exception, *, where: str) -> HeptagramError:
     """Any exception as one of ours; a foreign one is logged whole and told to the client by its type only."""
     if isinstance(error, HeptagramError):
         return error
-    pb_utils.Logger.log_error(f"{where}: {''.join(traceback.format_exception(error))}")
+    _log.error("%s", where, exc_info=error)
     return EngineError(f"{where} failed ({type(error).__name__}); the server's log has the details")
 
 

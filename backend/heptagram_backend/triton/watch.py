@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Final
-
-import triton_python_backend_utils as pb_utils
 
 from heptagram_backend.engine_api import Engine
 from heptagram_backend.triton.cancel import CancelInbox
 from heptagram_backend.triton.live import LiveRequests
 from heptagram_backend.triton.metrics import EngineMetrics
 
+_log = logging.getLogger(__name__)
 _INTERVAL_S: Final = 0.075
 
 
@@ -52,7 +52,7 @@ class Watcher:
                     due = time.monotonic() + _INTERVAL_S
                     self._poll()
             except Exception as error:  # one fault must not end the watch over all other requests
-                pb_utils.Logger.log_error(f"watching live requests: {error!r}")
+                _log.error("watching live requests: %r", error)
 
     def _poll(self) -> None:
         for ticket in self._live.abandoned():

@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from heptagram_client.errors import IdleTimeoutError
 from heptagram_client.transports.base import Reply, Response, split_model
+from heptagram_client.transports.carried import carried
 from heptagram_client.transports.tensors import map_exception, read_result, request_input
 
 
@@ -42,7 +43,7 @@ class _GrpcReply:
         name, version = split_model(model)
         with suppress(InferenceServerException):
             self._client.async_stream_infer(
-                name, [request_input(body)], model_version=version, enable_empty_final_response=True
+                name, [request_input(body)], model_version=version, enable_empty_final_response=True, **carried()
             )
 
     def receive(self, timeout: float | None) -> Response | None:

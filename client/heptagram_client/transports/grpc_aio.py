@@ -14,6 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 from heptagram_client.errors import IdleTimeoutError
 from heptagram_client.transports.base import AsyncReply, AsyncTextReply, split_model
+from heptagram_client.transports.carried import carried
 from heptagram_client.transports.tensors import (
     completion_inputs,
     map_error,
@@ -64,7 +65,7 @@ class AsyncGrpcTransport:
     def _infer(self, model: str, inputs: Sequence[Any]) -> Any:
         if self._client is None:
             self._client = InferenceServerClient(self._netloc, channel_args=list(CHANNEL))
-        return self._client.stream_infer(_one(model, inputs))
+        return self._client.stream_infer(_one(model, inputs, carried()))
 
 
 class _AsyncGrpcReply(Generic[_Read]):
@@ -120,7 +121,7 @@ class _AsyncGrpcReply(Generic[_Read]):
                     await anext(self._responses)
 
 
-async def _one(model: str, inputs: Sequence[Any]) -> AsyncIterator[dict[str, Any]]:
+async def _one(model: str, inputs: Sequence[Any], ids: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
     """The only request of the stream; Triton ends the stream after its last response."""
     name, version = split_model(model)
-    yield {"model_name": name, "model_version": version, "inputs": list(inputs)}
+    yield {"model_name": name, "model_version": version, "inputs": list(inputs), **ids}

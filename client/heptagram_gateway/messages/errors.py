@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from heptagram_gateway.errors import ApiError
-from heptagram_gateway.record import request_id
+from heptagram_telemetry.logs import request_id
 from heptagram_wire.errors import BUSY_CODES
 
 _TYPES: Final[Mapping[int, str]] = {
