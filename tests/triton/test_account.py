@@ -15,7 +15,7 @@ from heptagram_backend.triton.account import Origin, accounted
 from heptagram_telemetry.settings import Telemetry
 from heptagram_telemetry.tracing import NoTracer, open_tracer
 from heptagram_wire import errors as codes
-from heptagram_wire.events import Failure, Finish, SpeculativeStats, Start, Stats, TextDelta, Usage
+from heptagram_wire.events import Event, Failure, Finish, SpeculativeStats, Start, Stats, TextDelta, Usage
 from tests.engine.harness import Collector
 from tests.telemetry.spans import PARENT, read_spans
 from tests.triton.fake_pb_utils import Request
@@ -43,7 +43,7 @@ def test_an_end_is_told_once_with_its_counts(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.INFO, "heptagram_backend.triton.account")
     sink = Collector()
     account = accounted(sink, WORK, Origin("mine"), NoTracer())
-    events = [Start("id-1", "m", "4", 3, 9), TextDelta("secret"), Finish("stop", Usage(3, 6), STATS)]
+    events: list[Event] = [Start("id-1", "m", "4", 3, 9), TextDelta("secret"), Finish("stop", Usage(3, 6), STATS)]
     account.send(events[:1], final=False)
     account.send(events[1:2], final=False)
     account.send(events[2:], final=True)
