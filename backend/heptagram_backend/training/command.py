@@ -20,7 +20,7 @@ def command(argv: list[str]) -> int:
     """Run ``heptagram train-adapter``; returns the exit code."""
     values = parse_arguments(argv)
     try:
-        _train(values)
+        _evaluate(values) if values.evaluate else _train(values)
     except HeptagramError as error:
         sys.stderr.write(f"heptagram train-adapter: {error}\n")
         return EXIT_FAILED
@@ -49,6 +49,17 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="JSON",
         help="unused control tokens of the tokenizer and what they are called from now on (default: %(default)s)",
     )
+    asked = parser.add_argument_group("evaluation", "of the adapter in FOLDER, on prompts that are never learnt from")
+    asked.add_argument("--evaluate", action="store_true", help="train nothing; ask before and after, and print tables")
+    asked.add_argument(
+        "--before",
+        nargs="*",
+        default=["chatml_json", "chatml_dsml"],
+        metavar="FORMAT",
+        help="formats in which the checkpoint is asked without the adapter (default: chatml_json chatml_dsml)",
+    )
+    asked.add_argument("--limit", type=int, default=50, help="questions of each file of BFCL (default: %(default)s)")
+    asked.add_argument("--toolsets", type=Path, metavar="DIR", help="MCP sets as files of OpenAI tools")
     return parser.parse_args(argv)
 
 
@@ -67,6 +78,20 @@ def _train(values: argparse.Namespace) -> None:
     )
     torch.set_num_threads(values.threads)
     train(setup, Plan(steps=values.steps, groups=values.groups, rate=values.rate), _say)
+
+
+def _evaluate(values: argparse.Namespace) -> None:
+    from heptagram_backend.adapter import AdapterConfig
+    from heptagram_backend.training.evaluate import bfcl_questions, evaluate, mcp_questions, table
+
+    questions = list(bfcl_questions(values.limit)) if values.limit else []
+    questions += mcp_questions(values.toolsets) if values.toolsets else []
+    adapted = (AdapterConfig.load(values.output).format, str(values.output))
+    for format, adapter in [*((each, None) for each in values.before), adapted]:
+        checkpoint = resolve(values.model, adapter, report=_say)
+        scores = evaluate(checkpoint, format, questions, _say)
+        sys.stdout.write(f"\n{format}, {'with' if adapter else 'without'} the adapter\n\n{table(scores)}\n")
+        sys.stdout.flush()
 
 
 def _say(text: str) -> None:
