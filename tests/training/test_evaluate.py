@@ -9,6 +9,7 @@ import pytest
 
 from heptagram_backend.training import bfcl, evaluate
 from heptagram_backend.training.evaluate import Question, Score, bfcl_questions, mcp_questions, table
+from heptagram_backend.training.values import read_data
 from heptagram_wire.events import ArgumentsDelta, CallEnd, CallStart, TextDelta
 from tests.conformance.cases import PROMPTS
 
@@ -33,7 +34,7 @@ def test_every_set_is_asked_for_tools_that_it_has() -> None:
     assert len(questions) >= 20
     for question in questions:
         assert set(question.tools_of) <= {tool["function"]["name"] for tool in question.body["tools"]}
-    assert set(evaluate.read_data("mcp.yaml")) == set(PROMPTS)
+    assert set(read_data("mcp.yaml")) == set(PROMPTS)
 
 
 def counted(question: Question, *arguments: str, whole: bool = True, text: str = "") -> Score:

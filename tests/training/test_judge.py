@@ -10,7 +10,10 @@ from heptagram_backend.training import bfcl
 from heptagram_backend.training.example import Call
 from heptagram_backend.training.judge import are_accepted
 
-WANTED = (("f", {"city": ["Oslo", "Oslo, Norway"], "days": [3], "unit": ["c", ""]}), ("g", {}))
+WANTED: tuple[tuple[str, bfcl.Accepted], ...] = (
+    ("f", {"city": ["Oslo", "Oslo, Norway"], "days": [3], "unit": ["c", ""]}),
+    ("g", {}),
+)
 
 
 @pytest.mark.parametrize(
