@@ -13,6 +13,7 @@ from heptagram_backend.errors import LaunchError, ReleaseError
 from heptagram_backend.server.arguments import ServeOptions, parse_arguments
 from heptagram_backend.server.control import ModelControl
 from heptagram_backend.server.control_key import read_key
+from heptagram_backend.server.drain import drain
 from heptagram_backend.server.gateway import Front, Gateway, NoGateway
 from heptagram_backend.server.gateway_options import options_for
 from heptagram_backend.server.hints import FRONT_MODEL, first_requests, how_to_stop, where
@@ -26,6 +27,7 @@ from heptagram_backend.server.stubs import Stubs
 from heptagram_backend.server.watchdog import Watchdog
 
 _LOOK_EVERY_S = 0.25
+_UNLOADING_S = 10.0
 _HELD_UP = (
     f"stopping; what a dead process left unfinished may hold this up for {EXIT_TIMEOUT_S} s (Ctrl-C again ends it now)"
 )
@@ -76,7 +78,8 @@ def serve(options: ServeOptions) -> int:
             reserved=prepared.reserved,
             report=progress.say_alone,
         )
-        watchdog = Watchdog(Stubs(server.pid), ModelControl(server.address), report=_alarm)
+        control = ModelControl(server.address)
+        watchdog = Watchdog(Stubs(server.pid), control, report=_alarm)
         gateway: Front = NoGateway()
         try:
             progress.say("loading models")
@@ -94,16 +97,23 @@ def serve(options: ServeOptions) -> int:
             return _serve(server, gateway, prepared.models, watchdog)
         finally:
             progress.say(_HELD_UP if watchdog.deaths else "stopping")
-            _stop(gateway, server)
+            _stop(gateway, server, lambda: drain(control, prepared.repository))
             progress.say("stopped")
 
 
-def _stop(gateway: Front, server: ServerProcess) -> None:
-    """The gateway first: what runs through it needs the server. Whoever is impatient with the one is with both."""
-    if gateway.stop():
-        server.stop()
-    else:
-        server.stop(timeout_s=0.0)
+def _stop(gateway: Front, server: ServerProcess, drained: Callable[[], float]) -> None:
+    """The gateway first: what runs through it needs the server. Whoever is impatient with the one is with both.
+
+    What has not ended within the bounds is cut, so that its readers are told at once.
+    """
+    left_s = 0.0
+    try:
+        if gateway.stop() and server.poll() is None:
+            left_s = drained()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.stop(timeout_s=left_s and left_s + _UNLOADING_S)
 
 
 def _gateway(prepared: Prepared, options: ServeOptions) -> Front:
