@@ -20,6 +20,8 @@ DRAFT_WIDTHS: Final = ("auto", "full")
 _RENAMED: Final = {"engine.max_queue": "max_queue_size"}
 _KINDS: Final = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
 
+QUANTIZATIONS: Final = ("none", "int8", "int4")
+
 _AT_LEAST_ONE = (
     "threads",
     "max_model_len",
@@ -39,6 +41,8 @@ _AT_LEAST_ONE = (
 class EngineOptions:
     """Options of the ``k7`` engine; the names are the flags of ``heptagram serve``.
 
+    ``quantization`` of the linear layers: ``none``; ``int8``, W8A8 with a scale a channel and rows quantized as they
+    come; ``int4``, weights as in GGUF's Q4_1, the head at eight bits. By default as the checkpoint is.
     ``max_num_batched_tokens`` bounds the rows of a forward: eight for each running sequence, the rest for prompts
     (by default 64).
     ``kv_cache_blocks``, or ``kv_cache_memory`` in bytes, sizes the cache; without them it holds ``max_num_seqs``
@@ -58,6 +62,7 @@ class EngineOptions:
     name: str = "k7"
     device: str = "cpu"
     dtype: str = "bfloat16"
+    quantization: str | None = None
     threads: int = 1
     max_model_len: int = 4096
     max_num_seqs: int = 8
@@ -84,6 +89,8 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ReleaseError(f"engine.{name}: must be at least 1")
+        if self.quantization not in (None, *QUANTIZATIONS):
+            raise ReleaseError(f"engine.quantization: {self.quantization!r}; choose {', '.join(QUANTIZATIONS)}")
         if not 0 <= self.num_speculative_tokens <= 7:
             raise ReleaseError("engine.num_speculative_tokens: must be 0 to 7")
         if self.rejection_sample_method not in REJECTION_SAMPLE_METHODS:

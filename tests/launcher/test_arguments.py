@@ -47,6 +47,7 @@ def test_flags_of_the_scheduler_and_the_cache() -> None:
     flags = ["--max-num-batched-tokens", "256", "--long-prefill-token-threshold", "32", "--block-size", "16"]
     wanted = {"max_num_batched_tokens": 256, "long_prefill_token_threshold": 32, "block_size": 16}
     assert parse_arguments(flags).overrides.engine == wanted
+    assert parse_arguments(["--quantization", "int8"]).overrides.engine == {"quantization": "int8"}
     assert parse_arguments(["--enable-prefix-caching"]).overrides.engine == {"enable_prefix_caching": True}
     assert parse_arguments(["--no-enable-prefix-caching"]).overrides.engine == {"enable_prefix_caching": False}
 
@@ -107,6 +108,7 @@ def test_wildcard_hosts_are_reached_through_loopback() -> None:
         (["--generate-config", '{"temperature": 1}'], "temperature must be 0"),
         (["--generate-config", '{"max_tokens": 0}'], "at least 1"),
         (["--device", "tpu"], "invalid choice"),
+        (["--quantization", "fp8"], "invalid choice"),
         (["--served-model-name", "a b"], "--served-model-name: must match"),
         (["--block-size", "big"], "invalid int value"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 
 from heptagram_backend.drafts import fault_of_drafts
 from heptagram_backend.formats import FORMATS
-from heptagram_backend.release import DRAFT_WIDTHS
+from heptagram_backend.release import DRAFT_WIDTHS, QUANTIZATIONS
 from heptagram_backend.sampling import REJECTION_SAMPLE_METHODS
 from heptagram_backend.server.gateway_options import MODEL_ID
 from heptagram_backend.server.launch import free_ports
@@ -99,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     release.add_argument("--generate-config", metavar="JSON", help='defaults of a request: {"max_tokens": 2048}')
     release.add_argument("--device", choices=("cpu", "cuda", "npu"))
     release.add_argument(
+        "--quantization", choices=QUANTIZATIONS, help="of the linear layers on the CPU (default: as the checkpoint is)"
+    )
+    release.add_argument(
         "--enable-prefix-caching",
         action=argparse.BooleanOptionalAction,
         help="share the cache blocks of equal prompt beginnings (default: yes)",
@@ -142,8 +145,7 @@ def _flag(name: str) -> str:
 def _overrides(parser: argparse.ArgumentParser, values: argparse.Namespace) -> Overrides:
     names = (*_ENGINE_FLAGS, "enable_prefix_caching")
     engine = {name: getattr(values, name) for name in names if getattr(values, name) is not None}
-    if values.device:
-        engine["device"] = values.device
+    engine |= {name: given for name in ("device", "quantization") if (given := getattr(values, name))}
     engine |= _speculative(parser, values.speculative_config)
     release = _generation(parser, values.generate_config)
     names = ("served_model_name", "format", "adapter")

@@ -125,6 +125,10 @@ class DeepSeekV4Target:
 
 def load(options: EngineOptions, checkpoint: Path) -> DeepSeekV4Target:
     """The target of a release. Raises what :class:`DeepSeekV4Target` raises."""
+    if options.quantization not in (None, "none"):
+        raise ReleaseError(
+            f"engine.quantization: {options.quantization}; the deepseek_v4 target has plain weights only: set none"
+        )
     return DeepSeekV4Target(
         checkpoint,
         dtype=options.dtype,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heptagram_backend.targets.packed_linear import PackedLinear
+from heptagram_backend.targets.quantized import CodedLinear
 from heptagram_kernels.layout import ROWS
 
 _CHUNK_ROWS: Final = 32 * ROWS
@@ -63,7 +64,7 @@ _PARTS: Final[dict[str, Callable[[Any], nn.Module]]] = {
 
 
 def fuse_parts(model: nn.Module) -> None:
-    """Replace what is known inside ``model``, whose linear layers are packed already."""
+    """Replace what is known inside ``model``, whose linear layers are packed or coded already."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             made = _PARTS.get(type(child).__name__)
@@ -76,5 +77,5 @@ def _fits(part: nn.Module) -> bool:
     if activation is None:
         return True
     return type(activation).__name__ in _SILU and all(
-        isinstance(getattr(part, name), PackedLinear) for name in ("gate_proj", "up_proj", "down_proj")
+        isinstance(getattr(part, name), (PackedLinear, CodedLinear)) for name in ("gate_proj", "up_proj", "down_proj")
     )

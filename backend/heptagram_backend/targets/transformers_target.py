@@ -15,9 +15,11 @@ from heptagram_backend.targets.attention import NAME, Span, Spans, causal_bias
 from heptagram_backend.targets.base import Paging, PromptRows
 from heptagram_backend.targets.checks import check_rows, check_step
 from heptagram_backend.targets.fused import fuse_parts
-from heptagram_backend.targets.loading import DTYPES, load_config, load_model
+from heptagram_backend.targets.loading import DTYPES, load_config
 from heptagram_backend.targets.packed_linear import can_pack, pack_linears
 from heptagram_backend.targets.paged_cache import CacheShape, PagedCache
+from heptagram_backend.targets.quantized import quantize_linears
+from heptagram_backend.targets.quantized_checkpoint import load_quantizable
 from heptagram_backend.targets.taps import HiddenSink, HiddenTaps, NoTaps, Taps
 from heptagram_kernels.layout import ROWS
 from heptagram_kernels.workspace import Workspace
@@ -31,6 +33,7 @@ class TransformersTarget:
     Args:
         checkpoint: folder in Hugging Face layout, weights as safetensors.
         dtype: ``bfloat16`` or ``float32``, of weights, cache and logits.
+        quantization: of the linear layers: ``none``, ``int8``, ``int4``; None: as the checkpoint is.
         prefill_chunk: most rows of one prompt in a forward.
         threads: torch's intra-op threads, a setting of the whole process.
         tile: a sequence's attention covers a multiple of this many keys.
@@ -47,6 +50,7 @@ class TransformersTarget:
         checkpoint: Path,
         *,
         dtype: str,
+        quantization: str | None = None,
         num_slots: int,
         max_model_len: int,
         prefill_chunk: int = 64,
@@ -61,7 +65,7 @@ class TransformersTarget:
         _check_layers(config)
         _check_sizes(prefill_chunk=prefill_chunk, block_size=block_size, tile=tile)
         torch.set_num_threads(threads)
-        self._model: Any = _load_model(checkpoint, dtype)
+        self._model: Any = _load_model(checkpoint, dtype, quantization)
         self._dtype = DTYPES[dtype]
         self._vocab_size: int = self._model.lm_head.out_features
         self._num_slots = num_slots
@@ -198,6 +202,7 @@ def load(options: EngineOptions, checkpoint: Path) -> TransformersTarget:
     return TransformersTarget(
         checkpoint,
         dtype=options.dtype,
+        quantization=options.quantization,
         num_slots=options.max_num_seqs,
         max_model_len=options.max_model_len,
         prefill_chunk=options.batched_tokens,
@@ -239,8 +244,12 @@ def _check_numbers(hidden: Tensor, prompts: Sequence[PromptRows]) -> None:
         first += _padded(prompt)[2]
 
 
-def _load_model(checkpoint: Path, dtype: str) -> Any:
-    model = load_model(checkpoint, dtype=dtype, attn_implementation=NAME)
+def _load_model(checkpoint: Path, dtype: str, quantization: str | None) -> Any:
+    model, quantization, stored = load_quantizable(
+        checkpoint, dtype=dtype, quantization=quantization, attn_implementation=NAME
+    )
+    if quantization != "none":
+        quantize_linears(model, quantization, stored)
     if can_pack(DTYPES[dtype]):
         pack_linears(model)
         fuse_parts(model)
