@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.steps import Suite
 
 OUTPUT: Final = Path("bench-results")
+DRAFTER: Final = "HEPTAGRAM_BENCH_DRAFTER"  # a DSpark drafter's folder, by default the shipped one
 _MAX_TOKENS: Final = 96
 _QUICK_TOKENS: Final = 48
 
@@ -88,10 +89,19 @@ def _strict(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
     return strict_against_ordinary(engine, requests[: 2 if quick else 8], 2 if quick else 5)
 
 
-def _drafters(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:
-    from benchmarks.steps import drafters
+def _drafters(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:  # noqa: ARG001
+    from benchmarks.bench_engine import BenchEngine
+    from benchmarks.drafters import SHIPPED, drafters
+    from benchmarks.workload import by_kind
 
-    return drafters(engine, requests[: 2 if quick else 8], 2 if quick else 5)
+    work = by_kind(engine.preprocessor, 2 if quick else 8, max_tokens=_QUICK_TOKENS if quick else _MAX_TOKENS)
+    drafter = Path(os.environ.get(DRAFTER, SHIPPED))
+    drafting = BenchEngine(threads=engine.threads, drafter=drafter) if drafter.is_dir() else None
+    try:
+        return drafters(engine, drafting, work, 1 if quick else 3)
+    finally:
+        if drafting is not None:
+            drafting.close()
 
 
 def _batches(engine: BenchEngine, requests: Requests, quick: bool) -> Suite:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.forced import TeacherForced
 from heptagram_backend.checkpoint import resolve
+from heptagram_backend.drafts import DraftPolicy, draft_policy
+from heptagram_backend.drafts.dspark.drafter import load as load_drafter
 from heptagram_backend.engine_api import Sink
 from heptagram_backend.engines.parts import Parts, Vocabulary, make_parts
 from heptagram_backend.errors import HeptagramError
-from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.generation import DraftSource, GenerationRequest
 from heptagram_backend.grammars import load_grammar_factory
 from heptagram_backend.plan import Draft, Planner
 from heptagram_backend.preprocess import Preprocessor
@@ -23,7 +29,7 @@ from heptagram_backend.sequence import State
 from heptagram_backend.targets import load_target
 from heptagram_backend.targets.base import Target
 from heptagram_backend.tokenizer import CheckpointTokenizer
-from heptagram_kernels.layout import K7_LAYOUT
+from heptagram_kernels.layout import K7_LAYOUT, ROWS
 from heptagram_wire.events import Event
 
 MODEL: Final = "embedded:smollm2-135m-instruct"
@@ -31,7 +37,8 @@ MODEL: Final = "embedded:smollm2-135m-instruct"
 
 @dataclass(slots=True)
 class Measured:
-    """One batch. Times in seconds; ``tokens`` holds what each sequence generated, the stop token left out."""
+    """One batch. Times in seconds. ``histogram[n]`` counts the steps with ``n`` accepted drafts; ``tokens`` holds what
+    each sequence generated, the stop token left out."""
 
     prefill_s: float = 0.0
     decode_s: float = 0.0
@@ -42,6 +49,7 @@ class Measured:
     generated: int = 0
     mask_bytes: int = 0
     masked_rows: int = 0
+    histogram: NDArray[np.int64] = field(default_factory=lambda: np.zeros(ROWS, dtype=np.int64))
     tokens: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, other: Measured) -> None:
@@ -64,6 +72,7 @@ class Measured:
             "mask_bytes": float(self.mask_bytes),
             "generated": float(self.generated),
             "prefill_s": self.prefill_s,
+            **{f"accepted_{place}": float(self.histogram[place:].sum() / self.rows) for place in range(1, ROWS)},
         }
 
 
@@ -93,16 +102,19 @@ class _TimedPlanner:
 
 
 class BenchEngine:
-    """One embedded model, loaded once. Not thread-safe."""
+    """One embedded model, loaded once, with a DSpark drafter if ``drafter`` names its folder. Not thread-safe."""
 
-    def __init__(self, *, threads: int = 1, max_model_len: int = 2048) -> None:
+    def __init__(self, *, threads: int = 1, max_model_len: int = 2048, drafter: Path | None = None) -> None:
         folder = resolve(MODEL)
-        options = EngineOptions(threads=threads, max_model_len=max_model_len)
+        named = None if drafter is None else str(drafter.absolute())
+        options = EngineOptions(threads=threads, max_model_len=max_model_len, drafter=named)
         release = Release("bench", str(folder), "chatml_json", k7_layout=K7_LAYOUT.describe(), engine=options)
         self.preprocessor = Preprocessor(release, folder)
-        self._folder, self._options = folder, options
+        self._folder, self._options, self.threads = folder, options, threads
         self.model = load_target(options, folder)
         self.target = TeacherForced(self.model)
+        dspark = load_drafter(options, folder, self.model)
+        self._policy = partial(draft_policy, dspark=dspark.make if dspark else None)
         self.parts = self.parts_over(self.target)
         self._planner = _TimedPlanner(self.parts.step._planner)
         self.parts.step._planner = self._planner  # type: ignore[assignment]
@@ -135,13 +147,14 @@ class BenchEngine:
             measured.generated += stats.generated
             measured.mask_bytes += stats.mask_bytes
             measured.masked_rows += stats.masked_rows
+            measured.histogram += stats.histogram
             measured.tokens.append(tuple(sequence.tokens[sequence.prompt_tokens :]))
             sequence.release_grammar()
         return measured
 
     def parts_over(self, target: Target, **changes: Any) -> Parts:
         """Parts of another engine for the same model, with the same options but for ``changes``."""
-        return _parts(self._folder, target, replace(self._options, **changes))
+        return _parts(self._folder, target, replace(self._options, **changes), self._policy)
 
     def close(self) -> None:
         self.parts.grammars.close()
@@ -161,7 +174,7 @@ class BenchEngine:
         return sequence
 
 
-def _parts(folder: Path, target: Target, options: EngineOptions) -> Parts:
+def _parts(folder: Path, target: Target, options: EngineOptions, policy: Callable[[DraftSource], DraftPolicy]) -> Parts:
     tokenizer = CheckpointTokenizer(folder)
     pieces = tokenizer.token_bytes()
     return make_parts(
@@ -169,4 +182,5 @@ def _parts(folder: Path, target: Target, options: EngineOptions) -> Parts:
         vocabulary=Vocabulary(pieces, tokenizer.encode, frozenset(tokenizer.eos_ids), tokenizer.vocabulary_hash),
         factory=load_grammar_factory(pieces, vocab_width=target.vocab_size, stop_token_ids=tokenizer.eos_ids),
         options=options,
+        policy=policy,
     )

@@ -11,11 +11,10 @@ from benchmarks.bench_engine import BenchEngine
 from benchmarks.table import table
 from benchmarks.turns import Run, Turns, in_turn
 from benchmarks.workload import ordinary
-from heptagram_backend.generation import DraftSource, GenerationRequest
+from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.masks import words_for
 from heptagram_kernels.layout import ROWS
 
-DRAFTERS: Final[tuple[DraftSource, ...]] = ("none", "prompt_lookup", "grammar_forced", "auto")
 BATCHES: Final = (1, 4, 8)
 
 
@@ -33,7 +32,7 @@ def strict_against_ordinary(engine: BenchEngine, requests: Sequence[GenerationRe
     scripts = [engine.run([request]).tokens[0] for request in requests]
     requests = [replace(request, max_tokens=len(script)) for request, script in zip(requests, scripts, strict=True)]
     arms = {
-        f"{kind}, K{drafts}": partial(_one_by_one, engine, [_drafted(change(one), drafts) for one in requests], scripts)
+        f"{kind}, K{drafts}": partial(one_by_one, engine, [_drafted(change(one), drafts) for one in requests], scripts)
         for drafts in (7, 0)
         for kind, change in (("strict", _unchanged), ("ordinary", ordinary))
     }
@@ -42,18 +41,6 @@ def strict_against_ordinary(engine: BenchEngine, requests: Sequence[GenerationRe
     pairs = [("strict, K7", "ordinary, K7"), ("strict, K0", "ordinary, K0"), ("strict, K7", "strict, K0")]
     ratios = _ratios(turns, pairs)
     return _suite("Strict against ordinary, the same tokens forced in all arms", ("arm", *_SPEED), rows, ratios, turns)
-
-
-def drafters(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: int) -> Suite:
-    """Strict calls of the free model, by draft source; the output is the same in all arms."""
-    arms: dict[str, Callable[[], Run]] = {
-        name: partial(_one_by_one, engine, [replace(_drafted(one, 7), drafts=name) for one in requests])
-        for name in DRAFTERS
-    }
-    turns = in_turn(arms, rounds)
-    ratios = _ratios(turns, [(name, "none") for name in DRAFTERS[1:]])
-    rows = _speed(turns, arms, _SPEED)
-    return _suite("Strict tool calls by drafter", ("arm", *_SPEED), rows, ratios, turns)
 
 
 def batches(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: int, *, warm_up: bool = True) -> Suite:
@@ -75,7 +62,7 @@ def batches(engine: BenchEngine, requests: Sequence[GenerationRequest], rounds: 
 
 def masks(engine: BenchEngine, requests: Sequence[GenerationRequest]) -> Suite:
     """Mask bytes of an engine that has seen no request yet, and when the same requests come again."""
-    first, again = (_one_by_one(engine, requests) for _ in range(2))
+    first, again = (one_by_one(engine, requests) for _ in range(2))
     whole = ROWS * words_for(engine.target.vocab_size) * 4
     rows: list[list[Any]] = [
         ["never seen", first["mask_bytes_per_step"], first["masked_rows_per_step"], first["mask_bytes"]],
@@ -132,7 +119,7 @@ def _suite(
     return Suite(title, text, {"ratios": dict(ratios), "runs": turns.json()})
 
 
-def _one_by_one(
+def one_by_one(
     engine: BenchEngine, requests: Sequence[GenerationRequest], scripts: Sequence[Sequence[int]] = ()
 ) -> Run:
     """All requests at batch 1, summed up."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.talk import CHAT, CODE, MCP
 from heptagram_backend.errors import RequestError
 from heptagram_backend.generation import GenerationRequest
 from heptagram_backend.preprocess import Preprocessor
 from heptagram_wire.requests import encode_request
 from tests.conformance import bfcl
+
+TOOLSETS: Final = Path(__file__).parents[1] / "tests/data/toolsets"
 
 _SPARE: Final = 4  # of five prompts at most four have a tool that is refused
 
@@ -78,6 +83,41 @@ def _served(preprocessor: Preprocessor, requests: list[dict[str, Any]]) -> Itera
             yield preprocessor.prepare(encode_request(request))
         except RequestError:  # a tool whose schema cannot be enforced
             continue
+
+
+def by_kind(preprocessor: Preprocessor, count: int, *, max_tokens: int) -> dict[str, list[GenerationRequest]]:
+    """``count`` prompts of each kind that no drafter of ours was trained on: BFCL's evaluation files, sets of real MCP
+    servers, talk, code."""
+    made = {
+        "MCP": mcp_calls(count * _SPARE, max_tokens=max_tokens),
+        "chat": [_said(text, max_tokens) for text in CHAT[:count]],
+        "code": [_said(text, max_tokens) for text in CODE[:count]],
+    }
+    kinds = {kind: list(_served(preprocessor, requests))[:count] for kind, requests in made.items()}
+    return {"BFCL": prepared(preprocessor, count, max_tokens=max_tokens), **kinds}
+
+
+def mcp_calls(count: int, *, max_tokens: int) -> list[dict[str, Any]]:
+    """Demands for one call of three tools of a server."""
+    return [
+        {
+            "messages": [{"role": "user", "content": text}],
+            "tools": _some_tools(server, place),
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+            "max_tokens": max_tokens,
+        }
+        for place, (server, text) in enumerate(MCP[:count])
+    ]
+
+
+def _some_tools(server: str, place: int) -> list[Any]:
+    tools: list[Any] = json.loads((TOOLSETS / f"{server}.json").read_text(encoding="utf-8"))
+    return random.Random(place).sample(tools, min(3, len(tools)))
+
+
+def _said(text: str, max_tokens: int) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": max_tokens}
 
 
 def ordinary(request: GenerationRequest) -> GenerationRequest:

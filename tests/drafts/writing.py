@@ -60,10 +60,14 @@ def random_weights(raw: dict[str, Any], *, seed: int = 0) -> dict[str, torch.Ten
     return weights
 
 
-def save_drafter(folder: Path, weights: dict[str, torch.Tensor] | None = None, **changes: Any) -> Path:
-    """Write a drafter into ``folder``; ``changes`` are fields of its config."""
+def save_drafter(
+    folder: Path, weights: dict[str, torch.Tensor] | None = None, *, without_ends: bool = False, **changes: Any
+) -> Path:
+    """Write a drafter into ``folder``; ``changes`` are fields of its config. Without ends it has its target's."""
     raw = QWEN3 | changes
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(raw))
-    save_file(random_weights(raw) if weights is None else weights, folder / "model.safetensors")
+    weights = random_weights(raw) if weights is None else weights
+    ends = ("embed_tokens.weight", "lm_head.weight") if without_ends else ()
+    save_file({name: one for name, one in weights.items() if name not in ends}, folder / "model.safetensors")
     return folder
