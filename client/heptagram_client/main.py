@@ -24,6 +24,7 @@ _ABOUT = {
     "repo": "add, try, promote and roll back versions of a served model",
     "serve": "start the Triton server with its models and keep it running",
     "train-adapter": "teach a small model to write DSML calls",
+    "train-drafter": "train a DSpark drafter on what a model answers",
 }
 # Which extra brings what a project package needs.
 _EXTRAS = {"heptagram_backend": "backend", "heptagram_kernels": "backend", "heptagram_gateway": "gateway"}
