@@ -50,8 +50,8 @@ def test_forced_drafts_take_fewer_steps(engine: BenchEngine, requests: list[Gene
 
 def test_a_drafter_is_measured_where_there_is_one(engine: BenchEngine, tmp_path: Path) -> None:
     """A random one: nothing is gained, and the tokens are the same."""
-    sizes: dict[str, Any] = {"vocab_size": 49_152, "hidden_size": 576, "num_target_layers": 30, "target_layer_ids": [1, 27]}
-    drafting = BenchEngine(drafter=save_drafter(tmp_path, without_ends=True, **sizes))
+    sizes: dict[str, Any] = {"vocab_size": 49_152, "hidden_size": 576, "num_target_layers": 30}
+    drafting = BenchEngine(drafter=save_drafter(tmp_path, without_ends=True, target_layer_ids=[1, 27], **sizes))
     try:
         work = {kind: found[:1] for kind, found in by_kind(engine.preprocessor, 1, max_tokens=16).items()}
         runs = drafters(engine, drafting, work, 1).data["runs"]

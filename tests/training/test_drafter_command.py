@@ -38,7 +38,7 @@ def _prompts(path: Path) -> Path:
         body = {"messages": [{"role": "user", "content": text}], "max_tokens": 12, **request}
         return json.dumps({"kind": "tool" if request else "chat", "group": text, "held_out": held_out, "request": body})
 
-    called: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 40}
+    called: dict[str, Any] = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 40}
     texts = [line(f"Say {word}.", held_out=word == "tea") for word in ("tea", "milk", "salt")]
     texts += [line("Switch it on.", **called), line("Switch it off.", held_out=True, **called)]
     texts.append(line("This cannot be served.", temperature=-1))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heptagram_backend.drafts import DraftPolicy, draft_policy
-from heptagram_backend.drafts.base import Drafter
+from heptagram_backend.drafts.base import Drafter, Proposal
 from heptagram_backend.engine import EngineLimits
 from heptagram_backend.engine_api import Engine
 from heptagram_backend.engines.parts import Vocabulary, assemble, make_parts
@@ -76,7 +76,7 @@ class Recorder:
         self._slot = slot
         self._take(slot)
 
-    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Sequence[int]:
+    def propose(self, ahead: Sequence[int], limit: int, allowed: NDArray[np.int32] | None = None) -> Proposal:
         return self._inner.propose(ahead, limit, allowed)
 
     def _take(self, slot: int) -> None:

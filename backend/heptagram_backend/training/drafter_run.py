@@ -20,6 +20,7 @@ from heptagram_backend.training.answers import preparation, read_asks, write_ans
 from heptagram_backend.training.drafter_data import Answer, AnswerSet, begin_set, split
 from heptagram_backend.training.drafter_evaluate import Accepted, by_kind, calibrate
 from heptagram_backend.training.drafter_layout import Shape, first_network, plan, read_target, save, tap_layers
+from heptagram_backend.training.drafter_prompts import asks as make_asks
 from heptagram_backend.training.drafter_record import recorded_engine
 from heptagram_backend.training.drafter_train import Progress, Trainer, TrainOptions, resume, save_checkpoint
 from heptagram_backend.training.losses import LossWeights
@@ -45,7 +46,7 @@ def run(values: argparse.Namespace, say: Say) -> None:
 
 def answer(values: argparse.Namespace, checkpoint: Path, layers: Sequence[int], say: Say) -> None:
     """Let the target answer what has no answer yet."""
-    asks = read_asks(Path(values.prompts))
+    asks = make_asks(values.seed, int(values.prompts)) if values.prompts.isdigit() else read_asks(Path(values.prompts))
     about = {"model": values.model, "format": values.format, "target_layer_ids": list(layers), "seed": values.seed}
     begin_set(values.answers, about)
     slots = values.max_num_seqs
