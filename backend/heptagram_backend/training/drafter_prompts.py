@@ -73,16 +73,11 @@ def _tools(dice: random.Random, seed: int, number: int) -> Iterator[Ask]:
 
 @cache
 def _tool_sets() -> Sequence[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """BFCL's records for training by the tools that they declare: short ones, and none that is asked in an evaluation
-    file too, as some are."""
+    """BFCL's records for training by the tools that they declare, short ones only."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    if bfcl.data_folder() is None:
-        return ()
-    evaluated = {record.messages[-1]["content"] for category in bfcl.EVALUATION for record in bfcl.records(category)}
-    for record in (record for category in bfcl.TRAINING for record in bfcl.records(category)):
+    for record in bfcl.training_records() if bfcl.data_folder() is not None else ():
         request = {"messages": list(record.messages), "tools": list(record.tools)}
-        is_short = len(str(record.tools)) <= _LONGEST_TOOLS
-        if record.tools and is_short and record.messages[-1]["content"] not in evaluated:
+        if record.tools and len(str(record.tools)) <= _LONGEST_TOOLS:
             found.setdefault(_names(request), []).append(request)
     return tuple(found.items())
 
