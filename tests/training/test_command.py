@@ -22,7 +22,7 @@ from tests.training.test_evaluate import BODY
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     folder = save_tiny(tmp_path / "tiny", "llama", vocab_size=49_152, hidden_size=32)
-    for path in smollm2._folder().iterdir():
+    for path in smollm2.folder().iterdir():
         shutil.copy(path, folder / path.name)
     return folder
 
