@@ -1,14 +1,19 @@
-"""``release.yaml``: the only configuration source of a version. Parsed and checked once, at load."""
+"""``release.yaml``: the only configuration source of a version. Parsed and checked once, at load.
+
+What it records of the checkpoint and of installed packages is compared by :mod:`heptagram_backend.recorded`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from heptagram_backend.content import is_content_hash
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats.base import AnswerBounds
 from heptagram_backend.limits import Limits
@@ -125,8 +130,11 @@ class Release:
     ``checkpoint`` is a folder in Hugging Face layout, or ``embedded:NAME`` for a model that a package ships.
     ``adapter`` is a folder of ``heptagram train-adapter``, or ``shipped:NAME``, whose weights are merged into it.
     ``vocabulary`` is the hash of the tokenizer; preprocess and generate of one rollout must agree on it.
+    ``vocabulary_width`` is how many logits a row has: the tokens, and what pads them.
     ``answer`` bounds what a constrained answer's schema leaves open, ``limits`` what a request may ask for.
     ``k7_layout`` is the argument layout that the version was written for; load compares it with the installed one.
+    ``checkpoint_hash``, ``drafter_hash`` and ``adapter_hash`` are those of :mod:`heptagram_backend.content`;
+    ``versions`` are those of the packages that the version was written beside, ``created_at`` is when (ISO 8601).
     """
 
     served_model_name: str
@@ -134,11 +142,33 @@ class Release:
     format: str
     adapter: str | None = None
     default_max_tokens: int = 2048
+    checkpoint_hash: str | None = None
     vocabulary: str | None = None
+    vocabulary_width: int | None = None
+    drafter_hash: str | None = None
+    adapter_hash: str | None = None
+    versions: Mapping[str, str] | None = None
+    created_at: str | None = field(default=None, compare=False)
     k7_layout: tuple[str, ...] = ()
     answer: AnswerBounds = field(default_factory=AnswerBounds)
     limits: Limits = field(default_factory=Limits)
     engine: EngineOptions = field(default_factory=EngineOptions)
+
+    def __post_init__(self) -> None:
+        for name in ("checkpoint_hash", "drafter_hash", "adapter_hash"):
+            value = getattr(self, name)
+            if value is not None and not is_content_hash(value):
+                raise ReleaseError(f"{name}: must be `sha256:` and 64 hexadecimal digits, not {value!r}")
+        if self.vocabulary_width is not None and self.vocabulary_width < 1:
+            raise ReleaseError("vocabulary_width: must be at least 1")
+
+    @property
+    def unrecorded(self) -> tuple[str, ...]:
+        """What the file does not say, so that load has nothing to compare."""
+        wanted = ["checkpoint_hash", "vocabulary", "vocabulary_width", "versions", "created_at"]
+        wanted += ["drafter_hash"] if self.engine.drafter else []
+        wanted += ["adapter_hash"] if self.adapter else []
+        return tuple(name for name in wanted if getattr(self, name) is None)
 
     @classmethod
     def load(cls, version_dir: Path) -> Release:
@@ -159,6 +189,7 @@ class Release:
         if not isinstance(data, dict):
             raise ReleaseError(f"{where}: must be a mapping")
         values = dict(data)
+        versions = _section(values, "versions", where)
         sections = {name: _section(values, name, where) for name in ("engine", "answer", "limits")}
         layout = values.pop("k7_layout", None) or []
         if not isinstance(layout, list) or not all(isinstance(line, str) for line in layout):
@@ -168,7 +199,9 @@ class Release:
         _check_keys(EngineOptions, sections["engine"], where, "engine.")
         _check_types(cls, values, where)
         _check_types(EngineOptions, sections["engine"], where, "engine.")
+        _check_origin(versions, values.get("created_at"), where)
         return cls(
+            versions=versions or None,
             answer=AnswerBounds(**sections["answer"]),
             limits=Limits.parse(sections["limits"]),
             engine=EngineOptions(**sections["engine"]),
@@ -200,6 +233,16 @@ def _check_types(kind: Any, values: Mapping[str, Any], where: str, section: str 
         fits = named == wanted or (wanted == "float" and named == "int") or (optional and value is None)
         if wanted in _KINDS and not fits:
             raise ReleaseError(f"{where}: {section}{key}: must be {_KINDS[wanted]}, not {value!r}")
+
+
+def _check_origin(versions: Mapping[Any, Any], created_at: str | None, where: str) -> None:
+    for package, version in versions.items():
+        if not isinstance(package, str) or not isinstance(version, str):
+            raise ReleaseError(f"{where}: versions.{package}: must be text, not {version!r}; put it in quotes")
+    try:
+        _ = created_at and datetime.fromisoformat(created_at)
+    except ValueError:
+        raise ReleaseError(f"{where}: created_at: must be a time of ISO 8601, not {created_at!r}") from None
 
 
 def _section(values: dict[str, Any], name: str, where: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 
 from heptagram_backend.adapter import WEIGHTS_FILE, AdapterConfig
 from heptagram_backend.checkpoint import EMBEDDED
+from heptagram_backend.content import content_files, content_hash
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import FORMATS
 from heptagram_backend.release import Release
@@ -20,7 +21,7 @@ from tests.formats.deepseek.tokenizers import tokenizer, write_checkpoint
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     write_checkpoint(tmp_path, "v4")
-    (tmp_path / "config.json").write_text('{"max_position_embeddings": 500}')
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 500, "vocab_size": 129280}')
     return tmp_path
 
 
@@ -31,6 +32,8 @@ def test_a_folder_has_the_default_format_and_its_own_vocabulary(checkpoint: Path
             "checkpoint": str(checkpoint),
             "format": "chatml_json",
             "vocabulary": tokenizer("v4").vocabulary_hash,
+            "vocabulary_width": 129280,
+            "checkpoint_hash": content_hash(content_files(checkpoint)),
         },
         engine={"max_model_len": 500},
     )

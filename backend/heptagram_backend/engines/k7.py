@@ -12,6 +12,7 @@ from heptagram_backend.engines.parts import Vocabulary, assemble, make_parts
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import load_format
 from heptagram_backend.grammars import load_grammar_factory
+from heptagram_backend.recorded import check_width
 from heptagram_backend.release import Release
 from heptagram_backend.targets import load_target
 from heptagram_backend.tokenizer import CheckpointTokenizer
@@ -22,7 +23,7 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
     """Build the engine of a release over a checkpoint folder.
 
     Raises:
-        ReleaseError: the release was written for another layout or vocabulary, or the checkpoint cannot be run.
+        ReleaseError: the release was written for another layout, vocabulary or width, or the checkpoint cannot be run.
     """
     options = release.engine
     try:
@@ -37,6 +38,7 @@ def build(release: Release, checkpoint: Path, version: str) -> K7Engine:
         )
     token_bytes = tokenizer.token_bytes(load_format(release.format).markers)
     target = load_target(options, checkpoint)
+    check_width(release.vocabulary_width, target.vocab_size)
     drafter = load_drafter(options, checkpoint, target)
     policy = partial(draft_policy, dspark=drafter.make if drafter else None)
     policy(options.drafts)  # what is not there is refused now, not at the first request

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from heptagram_backend.adapter import AdapterConfig
-from heptagram_backend.checkpoint import EMBEDDED, EMBEDDED_PREFIX, SHIPPED_PREFIX, adapter_folder
+from heptagram_backend.checkpoint import EMBEDDED, EMBEDDED_PREFIX, SHIPPED_PREFIX, adapter_folder, resolve
 from heptagram_backend.formats import load_format
+from heptagram_backend.recorded import recorded_adapter, recorded_checkpoint, recorded_drafter
 from heptagram_backend.release import EngineOptions
 from heptagram_backend.server.repository import Overrides
 
@@ -25,27 +26,48 @@ def values_for(model: str, checkpoint: Path, given: Overrides) -> Overrides:
 
     embedded = EMBEDDED.get(model.removeprefix(EMBEDDED_PREFIX)) if model.startswith(EMBEDDED_PREFIX) else None
     tokenizer = CheckpointTokenizer(checkpoint)
+    engine = {**context_that_fits(checkpoint), **(embedded.engine if embedded else {}), **given.engine}
     release = {
         **_names(model),
         "format": DEFAULT_FORMAT,
         "vocabulary": tokenizer.vocabulary_hash,
+        **recorded_checkpoint(model, checkpoint),
+        **(recorded_drafter(engine["drafter"], checkpoint) if "drafter" in engine else {}),
         **(embedded.release if embedded else {}),
         **_adapted(given.adapter),
         **{key: value for key, value in given.release.items() if key != "adapter"},
     }
     load_format(release["format"]).check(tokenizer)
-    return Overrides(
-        release, {**context_that_fits(checkpoint), **(embedded.engine if embedded else {}), **given.engine}
-    )
+    return Overrides(release, engine)
+
+
+def changed_values(given: Overrides, checkpoint: str, adapter: str | None) -> Overrides:
+    """``given``, and what is to be recorded anew because of it.
+
+    Args:
+        given: what is changed.
+        checkpoint: of the version that is changed.
+        adapter: of that version.
+
+    Raises:
+        ReleaseError: there is no such checkpoint, adapter or drafter.
+    """
+    recorded: dict[str, Any] = {}
+    checkpoint = given.release.get("checkpoint", checkpoint)
+    if "checkpoint" in given.release:
+        recorded |= recorded_checkpoint(checkpoint, resolve(checkpoint))
+    if "drafter" in given.engine:
+        recorded |= recorded_drafter(given.engine["drafter"], resolve(checkpoint, given.release.get("adapter", adapter)))
+    return Overrides({**recorded, **given.release, **_adapted(given.adapter)}, given.engine)
 
 
 def _adapted(adapter: str | None) -> dict[str, Any]:
-    """The values of a checkpoint with an adapter: its folder, for good, and the format that it was taught."""
+    """The values of a checkpoint with an adapter: its folder, for good, its content, and the format it was taught."""
     if adapter is None:
         return {}
     folder = adapter_folder(adapter)
     place = adapter if adapter.startswith(SHIPPED_PREFIX) else str(folder)
-    return {"adapter": place, "format": AdapterConfig.load(folder).format}
+    return {"adapter": place, **recorded_adapter(place), "format": AdapterConfig.load(folder).format}
 
 
 def _names(model: str) -> dict[str, Any]:

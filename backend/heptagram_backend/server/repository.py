@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import yaml
 import heptagram_backend
 from heptagram_backend.cache import cache_dir, locked, published
 from heptagram_backend.errors import LaunchError
+from heptagram_backend.recorded import installed_versions, series
 from heptagram_backend.release import FILE_NAME, Release
+from heptagram_wire import tensors as names
 
 _NAME = "model_repository"
 
@@ -62,8 +65,8 @@ def releases_of(repository: Path) -> dict[Path, Release]:
 def write_repository(source: Path, overrides: Overrides) -> Path:
     """A copy of ``source`` in the cache, with ``overrides`` in each of its ``release.yaml`` files.
 
-    The same source and overrides give the same folder. It is written once, so what was changed in it since, by
-    promoting a version for example, is kept.
+    The same source, overrides and series of packages give the same folder. It is written once, so what was changed in
+    it since, by promoting a version for example, is kept.
 
     Raises:
         ReleaseError: the values do not make a valid release.
@@ -80,7 +83,9 @@ def write_repository(source: Path, overrides: Overrides) -> Path:
 
 
 def _folder_name(source: Path, overrides: Overrides) -> str:
-    digest = hashlib.sha256(json.dumps([overrides.release, overrides.engine], sort_keys=True, default=str).encode())
+    versions = {package: series(version) for package, version in installed_versions().items()}
+    values = [overrides.release, overrides.engine, versions]
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode())
     for path in sorted(source.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"\0{path.relative_to(source)}\0".encode() + path.read_bytes())
@@ -89,12 +94,22 @@ def _folder_name(source: Path, overrides: Overrides) -> str:
 
 
 def overridden(version_dir: Path, overrides: Overrides) -> dict[str, Any]:
-    """The values of a version's ``release.yaml`` with ``overrides``."""
-    data: dict[str, Any] = yaml.safe_load((version_dir / FILE_NAME).read_text(encoding="utf-8"))
-    return {**data, **overrides.release, "engine": {**(data.get("engine") or {}), **overrides.engine}}
+    """The values of a version's ``release.yaml`` with ``overrides``, as written for what is installed now."""
+    data = _read(version_dir)
+    installed: dict[str, Any] = {"versions": installed_versions()}
+    if "k7_layout" in data:  # of generate alone
+        installed["k7_layout"] = _read(project_repository() / names.GENERATE / "1")["k7_layout"]
+    engine = {**(data.get("engine") or {}), **overrides.engine}
+    return {**data, **installed, **overrides.release, "engine": engine}
 
 
 def rewrite_release(version_dir: Path, overrides: Overrides, *, by: str) -> None:
     """Put ``overrides`` into a version's ``release.yaml``."""
-    text = yaml.safe_dump(overridden(version_dir, overrides), sort_keys=False, allow_unicode=True)
+    values = overridden(version_dir, overrides) | {"created_at": datetime.now(UTC).isoformat(timespec="seconds")}
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     (version_dir / FILE_NAME).write_text(f"# Written by `{by}`.\n{text}", encoding="utf-8")
+
+
+def _read(version_dir: Path) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((version_dir / FILE_NAME).read_text(encoding="utf-8"))
+    return data

@@ -14,6 +14,7 @@ from heptagram_backend.engine_api import Engine
 from heptagram_backend.engines import load_engine
 from heptagram_backend.errors import ReleaseError
 from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.recorded import check_recorded, check_versions
 from heptagram_backend.release import Release
 from heptagram_backend.triton.account import Origin, accounted
 from heptagram_backend.triton.cancel import CancelInbox
@@ -52,7 +53,13 @@ class TritonPythonModel:
 
     def open_engine(self, release: Release, version: str) -> Engine:
         """The seam where tests put an engine of their own."""
-        return load_engine(release, resolve(release.checkpoint, release.adapter), version)
+        checkpoint = resolve(release.checkpoint, release.adapter)
+        check_recorded(release, checkpoint)
+        for warning in check_versions(release.versions or {}):
+            pb_utils.Logger.log_warn(warning)
+        if release.unrecorded:
+            pb_utils.Logger.log_info(f"not recorded, so not compared: {', '.join(release.unrecorded)}")
+        return load_engine(release, checkpoint, version)
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:

@@ -13,6 +13,7 @@ import triton_python_backend_utils as pb_utils
 from heptagram_backend.checkpoint import resolve
 from heptagram_backend.errors import OverloadedError, ReleaseError, RequestError
 from heptagram_backend.generation import GenerationRequest
+from heptagram_backend.recorded import check_recorded
 from heptagram_backend.release import Release
 from heptagram_backend.requests.completions import CompletionInputs
 from heptagram_backend.triton.account import Origin
@@ -60,7 +61,9 @@ class TritonPythonModel:
         """The seam where tests put a preprocessor of their own."""
         from heptagram_backend.preprocess import Preprocessor
 
-        return Preprocessor(release, resolve(release.checkpoint, release.adapter))
+        checkpoint = resolve(release.checkpoint, release.adapter)
+        check_recorded(release, checkpoint)
+        return Preprocessor(release, checkpoint)
 
     def execute(self, requests: Sequence[Any]) -> None:
         for request in requests:
