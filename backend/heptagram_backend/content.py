@@ -26,7 +26,7 @@ _READ: Final = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
-    "adapter_config.json",
+    "adapter.json",
     "*.safetensors",
     "*.safetensors.index.json",
 )

@@ -12,7 +12,7 @@ Another API over the same core is an endpoint of some twenty lines; :mod:`heptag
             with services.gate.admit():                                    # 429, or 503 while it drains
                 body = await read_object(scope, receive, services.body_limits)      # 400, 408, 413
                 asked = read_responses(body)                               # pure: to a chat request
-                target = await services.models.find_chat(asked.model)      # 404
+                target = await services.models.find_chat(asked.model, conversation_of(body))  # 404
                 record.model = target.id
                 await until_gone(receive, self._answer(asked, target, send, record))
 

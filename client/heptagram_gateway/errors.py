@@ -35,6 +35,7 @@ _LOG = logging.getLogger(__name__)
 INVALID_REQUEST: Final = "invalid_request_error"
 RATE_LIMIT: Final = "rate_limit_error"
 SERVER: Final = "server_error"
+NOT_READY: Final = "model_not_ready"
 
 
 class ApiError(Exception):
@@ -135,7 +136,7 @@ def _tritons_own(error: ServerError) -> ApiError:
     """Triton says this of a model that is being loaded again after its process has died."""
     if "is not ready" in error.message or "is not found" in error.message or "unknown model" in error.message:
         _LOG.warning("the model is not ready: %s", error)
-        return ApiError(503, "the model is not ready; try again soon", "model_not_ready", headers=_RETRY_SOON)
+        return ApiError(503, "the model is not ready; try again soon", NOT_READY, headers=_RETRY_SOON)
     return _broken(error)
 
 

@@ -6,16 +6,17 @@ Whatever fails raises an ApiError: on entering where it failed before ``start``,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from heptagram_client import AsyncClient, AsyncEventStream, ConnectError, HeptagramClientError
-from heptagram_gateway.errors import ApiError, draining, from_client, from_failure
+from heptagram_gateway.errors import NOT_READY, ApiError, draining, from_client, from_failure
 from heptagram_gateway.models import Target
 from heptagram_wire.errors import CANCELLED, DEADLINE
 from heptagram_wire.events import ChoiceEnd, Event, Failure, Finish, Ping, Start, UnknownEvent
 
+_T = TypeVar("_T")
 _PAUSES_S: Final = (0.1, 0.4)  # before another attempt, where nothing could be sent
 # Ends that no client has a finish reason for; they are told as errors.
 _CUT: Final[Mapping[str, tuple[int, str]]] = {
@@ -66,7 +67,7 @@ class Engine:
             ApiError: it was refused, or failed before its ``start``.
         """
         body = {key: value for key, value in request.items() if key != "model"} | {"stream": True}
-        stream, events, start = await self._open(body, target)
+        stream, events, start = await first_ready(target, lambda way: self._open(body, way))
         try:
             yield Generation(target, start, events)
         finally:
@@ -93,6 +94,18 @@ class Engine:
                     raise (from_client(error) if isinstance(error, HeptagramClientError) else error) from None
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
+
+
+async def first_ready(target: Target, run: Callable[[Target], Awaitable[_T]]) -> _T:
+    """Run on ``target``, or instead of it, where that is not ready."""
+    *others, last = target.ways
+    for way in others:
+        try:
+            return await run(way)
+        except ApiError as error:
+            if error.code != NOT_READY:
+                raise
+    return await run(last)
 
 
 def cut(reason: str) -> ApiError | None:

@@ -2,17 +2,20 @@
 
 An id is a served name, or ``NAME@VERSION`` for one version of its ensemble. Without configuration the ids are the
 ensembles ``chat`` and ``completions``; a bare alias stands for both, ``ALIAS=ENSEMBLE[@VERSION]`` for one ensemble of
-either kind.
+either kind. Where Triton's configuration of an ensemble shares its requests among versions, an id without a version is
+answered by the one that its conversation falls to.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from heptagram_gateway.errors import ApiError
+from heptagram_gateway.sharing import choose
 from heptagram_wire.errors import MODEL_NOT_FOUND
 from heptagram_wire.tensors import CHAT, COMPLETIONS, pinned
 
@@ -36,11 +39,17 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request runs on: ``id`` as the client wrote it."""
+    """What a request runs on: ``id`` as the client wrote it; ``instead``, should that not be ready."""
 
     id: str
     ensemble: str
     version: str | None = None
+    instead: Target | None = None
+
+    @property
+    def ways(self) -> tuple[Target, ...]:
+        """In this order."""
+        return (self,) if self.instead is None else (self, self.instead)
 
     @property
     def triton_name(self) -> str:
@@ -56,6 +65,9 @@ class ModelServer(Protocol):
         Raises:
             ApiError: Triton cannot be reached.
         """
+
+    async def shares(self, ensemble: str) -> Mapping[str, int]:
+        """Percents of the requests to an ensemble by version; empty where they are not shared. Raises nothing."""
 
     async def close(self) -> None: ...
 
@@ -78,7 +90,7 @@ def parse_served(text: str) -> ServedModel:
 
 
 class Models:
-    """The ids of this front; ``server`` is asked only where a version is named or models are listed."""
+    """The ids of this front; ``server`` is asked for shares, and where a version is named or models are listed."""
 
     def __init__(self, served: tuple[ServedModel, ...], server: ModelServer) -> None:
         self._served = {model.id: model for model in served}
@@ -86,19 +98,23 @@ class Models:
         self._server = server
         self._created = int(time.time())
 
-    async def find_chat(self, id: object) -> Target:
+    async def find_chat(self, id: object, conversation: str) -> Target:
         """The ensemble for the ``model`` of a chat; the first served one where it is absent.
+
+        Args:
+            id: what the request names.
+            conversation: from :func:`heptagram_gateway.sharing.conversation_of`.
 
         Raises:
             ApiError: 404 no such model or version, 400 not a string, 503 Triton cannot be asked.
         """
         found, version = self._read(id)
-        return await self._checked(Target(_shown_id(id, found), found.chat, version))
+        return await self._chosen(Target(_shown_id(id, found), found.chat, version), conversation)
 
-    async def find_completions(self, id: object) -> Target:
+    async def find_completions(self, id: object, conversation: str) -> Target:
         """The same for a completion."""
         found, version = self._read(id)
-        return await self._checked(Target(_shown_id(id, found), found.completions, version))
+        return await self._chosen(Target(_shown_id(id, found), found.completions, version), conversation)
 
     async def cards(self) -> list[dict[str, Any]]:
         """OpenAI's model objects of those that are ready, with their ready ``versions``."""
@@ -120,7 +136,7 @@ class Models:
     async def reason_not_ready(self) -> str | None:
         """Why the first served model cannot answer chats now; ``None`` when it can."""
         try:
-            target = await self.find_chat(None)
+            target = await self._checked(Target(self._default.id, self._default.chat, self._default.version))
             ready = await self._server.versions(target.ensemble)
         except ApiError as error:
             return error.message
@@ -138,6 +154,16 @@ class Models:
         if match is None or found is None or found.version not in (None, match["version"]):
             raise self._absent(id)
         return found, match["version"]
+
+    async def _chosen(self, target: Target, conversation: str) -> Target:
+        """The version that a conversation falls to; a named one as it is."""
+        if target.version is not None:
+            return await self._checked(target)
+        shares = await self._server.shares(target.ensemble)
+        if not shares:
+            return target
+        version = choose(shares, conversation)
+        return Target(target.id, pinned(target.ensemble, version), version, instead=target)
 
     async def _checked(self, target: Target) -> Target:
         """A version is answered by the ensemble that is pinned to it, where there is one: a promotion passes it by."""
@@ -157,11 +183,14 @@ class Models:
 
     async def _card(self, id: str, model: ServedModel, version: str | None) -> dict[str, Any]:
         ensemble = model.completions if model.id == COMPLETIONS else model.chat
+        shares: Mapping[str, int] = {}
         if version is None:
+            shares = await self._server.shares(ensemble)
             versions = list(await self._server.versions(ensemble))
         else:
             versions = [version] if await self._answering(ensemble, version) else []
-        return {"id": id, "object": "model", "created": self._created, "owned_by": "heptagram", "versions": versions}
+        card = {"id": id, "object": "model", "created": self._created, "owned_by": "heptagram", "versions": versions}
+        return card | ({"shares": shares} if shares else {})
 
     def _absent(self, id: str, instead: str | None = None) -> ApiError:
         there = instead or f"this server has {', '.join(self._served)}"

@@ -70,6 +70,7 @@ class ScriptedServer:
         self.script = script
         self.texts = texts
         self.ready = {"chat": ("1",), "completions": ("1",)}
+        self.shared: dict[str, dict[str, int]] = {}
         self.requests.clear()
         self.left = 0
 
@@ -88,8 +89,11 @@ class ScriptedServer:
             raise ApiError(503, "the model server cannot be reached; try again soon", "unavailable")
         return self.ready.get(ensemble, ())
 
+    async def shares(self, ensemble: str) -> Mapping[str, int]:
+        return self.shared.get(ensemble, {})
+
     async def close(self) -> None:
-        """Nothing is shared."""
+        """Nothing is kept."""
 
     async def _responses(self, request: dict[str, Any]) -> AsyncIterator[Response]:
         async for events in self.script(request):

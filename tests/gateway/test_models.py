@@ -120,6 +120,6 @@ def test_readiness(front: Running, server: ScriptedServer) -> None:
 
 def test_a_pinned_default_must_be_ready() -> None:
     models = Models((parse_served("old=chat@1"),), ScriptedServer(play(TEXT)))
-    assert asyncio.run(models.find_chat(None)) == Target("old", "chat", "1")
+    assert asyncio.run(models.find_chat(None, "")) == Target("old", "chat", "1")
     with pytest.raises(ApiError):
-        asyncio.run(models.find_chat("old@2"))
+        asyncio.run(models.find_chat("old@2", ""))

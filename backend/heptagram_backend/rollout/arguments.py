@@ -33,12 +33,19 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         "canary", parents=[shared], help="send a version a constrained and an ordinary request"
     )
     promote = commands.add_parser("promote", parents=[shared], help="canary, then answer everybody with a version")
+    shift = commands.add_parser(
+        "shift", parents=[shared], help="canary, then let the gateway send a version a part of the conversations"
+    )
     drain = commands.add_parser("drain", parents=[shared], help="unload a version once its requests have ended")
-    for each in (canary, promote, drain):
+    verify = commands.add_parser("verify", parents=[shared], help="read all of a version's checkpoint and compare it")
+    for each in (canary, promote, shift, drain, verify):
         each.add_argument("version", type=int, metavar="N")
-    for each in (canary, promote):
+    shift.add_argument(
+        "--weight", type=int, required=True, metavar="PERCENT", help="0 to 100; the current one has the rest"
+    )
+    for each in (canary, promote, shift):
         each.add_argument("--suite", type=Path, metavar="FILE", help='JSON lines {"request", "calls", "text"} as well')
-    rollback = commands.add_parser("rollback", parents=[shared], help="undo the last promotion")
+    rollback = commands.add_parser("rollback", parents=[shared], help="undo the last promotion, or a shift")
     rollback.add_argument("--to", type=int, metavar="N", help="go to this version instead")
     commands.add_parser("gc", parents=[shared], help="delete drained versions, but for the one a rollback goes to")
     values = parser.parse_args(argv)

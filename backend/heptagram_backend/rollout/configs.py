@@ -1,9 +1,9 @@
-"""``config.pbtxt``: which versions of a model are served, and which version an ensemble is pinned to."""
+"""``config.pbtxt``: which versions of a model are served, which one an ensemble is pinned to, who has what share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from heptagram_backend.errors import RolloutError
+from heptagram_wire import traffic
 
 FILE_NAME: Final = "config.pbtxt"
 
@@ -67,8 +68,30 @@ def pinned_version(config: Any, models: Iterable[str]) -> int | None:
     return pins.pop() if len(pins) == 1 and min(pins) > 0 else None
 
 
+def shares(config: Any) -> dict[int, int]:
+    """Percents of the requests to an ensemble by version; empty where nothing is shared.
+
+    Raises:
+        RolloutError: the parameter is none of ours.
+    """
+    text = config.parameters[traffic.PARAMETER].string_value if traffic.PARAMETER in config.parameters else ""
+    try:
+        return traffic.read_traffic(text) if text else {}
+    except ValueError as error:
+        raise RolloutError(f"{config.name}/{FILE_NAME}: {traffic.PARAMETER}: {error}") from error
+
+
+def share(config: Any, weights: Mapping[int, int]) -> None:
+    """Share requests among versions; with empty ``weights`` the pinned one has them all."""
+    if weights:
+        config.parameters[traffic.PARAMETER].string_value = traffic.traffic_text(weights)
+    elif traffic.PARAMETER in config.parameters:
+        del config.parameters[traffic.PARAMETER]
+
+
 def pin(config: Any, models: Iterable[str], version: int) -> None:
-    """Pin an ensemble's steps of ``models``; the ensemble itself gets the same version."""
+    """Pin an ensemble's steps of ``models``; the ensemble itself gets the same version, and all requests."""
+    share(config, {})
     for step in config.ensemble_scheduling.step:
         if step.model_name in models:
             step.model_version = version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,8 @@ from heptagram_backend.rollout.configs import (
     read_config,
     serve_versions,
     served_versions,
+    share,
+    shares,
     write_config,
 )
 from heptagram_backend.server.repository import Overrides, overridden, rewrite_release
@@ -53,6 +56,10 @@ class RolloutFiles:
         pins = {pinned_version(read_config(self.root / ensemble), PAIR) for ensemble in ENSEMBLES}
         return pins.pop() if len(pins) == 1 else None
 
+    def shares(self) -> dict[int, int]:
+        """Percents of the requests by version; empty where the current one has them all."""
+        return shares(read_config(self.root / names.CHAT))
+
     def release(self, version: int) -> Release:
         return Release.load(self.root / names.GENERATE / str(version))
 
@@ -86,6 +93,12 @@ class RolloutFiles:
     def pin(self, ensemble: str, version: int) -> None:
         """Make ``ensemble`` answer with ``version``."""
         self._pin(ensemble, self.root / ensemble, version)
+
+    def share(self, ensemble: str, weights: Mapping[int, int]) -> None:
+        """Share the requests to ``ensemble`` among versions; with empty ``weights`` the current one has them all."""
+        config = read_config(self.root / ensemble)
+        share(config, weights)
+        write_config(self.root / ensemble, config)
 
     def pin_beside(self, version: int) -> None:
         """The ensembles that answer with ``version`` whatever is current."""

@@ -17,12 +17,16 @@ FLIPS: Final = ("promote", "rollback")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One command on one version; ``at`` in seconds since the epoch, UTC, ``before`` what was current then."""
+    """One command on one version; ``at`` in seconds since the epoch, UTC, ``before`` what was current then.
+
+    ``weight`` is the percentage of a ``shift``.
+    """
 
     command: str
     version: int
     at: float
     before: int | None
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,8 @@ class Journal:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RolloutError(f"{path}: cannot be read ({error}); move it away to start a new one") from error
 
-    def begin(self, root: Path, command: str, version: int, before: int | None) -> None:
-        replace(self, pending=Entry(command, version, time.time(), before)).write(root)
+    def begin(self, root: Path, command: str, version: int, before: int | None, *, weight: int | None = None) -> None:
+        replace(self, pending=Entry(command, version, time.time(), before, weight)).write(root)
 
     def end(self, root: Path) -> None:
         """What is pending is done now."""

@@ -1,4 +1,4 @@
-"""Add, promote, roll back, drain, delete: the steps of each, in an order that leaves a whole state at every one.
+"""Add, shift, promote, roll back, drain, delete: the steps of each, in an order that leaves a whole state at every one.
 
 A command that was cut short is begun anew by the next one, but for an ``add``: that may be of no use, and is undone.
 """
@@ -6,23 +6,17 @@ A command that was cut short is begun anew by the next one, but for an ``add``: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from heptagram_backend.errors import HeptagramError, RolloutError
-from heptagram_backend.rollout.files import ENSEMBLES, PAIR, RolloutFiles, pinned_ensembles
+from heptagram_backend.release import Release
+from heptagram_backend.rollout.files import RolloutFiles
 from heptagram_backend.rollout.journal import FLIPS, Entry, Journal
+from heptagram_backend.rollout.plans import Control, Plans
 from heptagram_backend.rollout.steps import Step, run_all
 from heptagram_backend.server.repository import Overrides
+from heptagram_wire.traffic import WHOLE
 
 Report = Callable[[str], object]
-
-
-class Control(Protocol):
-    """See :class:`heptagram_backend.server.control.ModelControl`."""
-
-    def load(self, model: str) -> None: ...
-
-    def unload(self, model: str) -> None: ...
 
 
 class Rollout:
@@ -45,9 +39,8 @@ class Rollout:
         dry: bool = False,
     ) -> None:
         self._files = files
-        self._control = control
+        self._plans = Plans(files, control, fits)
         self._check = check
-        self._fits = fits
         self._report = report
         self._dry = dry
 
@@ -59,7 +52,8 @@ class Rollout:
         Raises:
             RolloutError: Triton refuses it, or it does not fit; nothing of it is left, what served goes on.
         """
-        base = base or self._current()
+        self.recover(but="add")  # that one may be of use
+        base = base or self.current()
         self._known(base)
         root, files = self._files.root, self._files
         pending = Journal.read(root).pending
@@ -73,12 +67,17 @@ class Rollout:
         version = pending.version if pending is not None and again else newest + 1
         write = Step(f"write version {version}", lambda: files.write(version, overrides, base))
         try:
-            self._do("add", version, [write, *self._load_steps(version)])
+            self._do("add", version, [write, *self._plans.load(version)])
         except HeptagramError as error:
-            run_all(self._undo_steps(version), self._report)
+            run_all(self._plans.undo(version), self._report)
             Journal.read(root).forget(root)
             raise RolloutError(f"version {version} was refused, and nothing of it is left: {error}") from error
         return version
+
+    def release(self, version: int) -> Release:
+        """Raises RolloutError where there is no such version."""
+        self._known(version)
+        return self._files.release(version)
 
     def promote(self, version: int, *, command: str = "promote") -> None:
         """Make ``version`` the one that ``chat`` and ``completions`` answer with, once it has passed its check.
@@ -87,24 +86,71 @@ class Rollout:
         """
         self.recover()
         self._known(version)
-        if self._files.current() == version and version in self._files.served():
+        if self._files.current() == version and version in self._files.served() and not self._files.shares():
             self._report(f"version {version} is current already")
             return
+        self._try(version)
+        self._do(command, version, self._plans.flip(version))
+
+    def shift(self, version: int, weight: int) -> None:
+        """Give ``version`` so many percent of the conversations that come to the front, once it has passed its check.
+
+        The current version has what the others leave. A running conversation is moved only where its version has less
+        than before. Whoever asks Triton itself for ``chat`` is answered by the current version as before.
+
+        Raises:
+            RolloutError: ``version`` is the current one, or there is not so much to give.
+        """
+        self.recover()
+        self._known(version)
+        before, after = self._files.shares(), self._shared(version, weight)
+        if after == before:
+            self._report(f"version {version} has {weight} % already")
+            return
+        if weight and not before.get(version):
+            self._try(version)
+        self._do("shift", version, self._plans.share(after), weight=weight)
+
+    def shares(self) -> dict[int, int]:
+        """Percents by version, the current one among them."""
+        return self._files.shares() or {self.current(): WHOLE}
+
+    def _shared(self, version: int, weight: int) -> dict[int, int]:
+        """What is shared among whom once ``version`` has ``weight`` percent; empty where the current one has all."""
+        current = self.current()
+        if version == current:
+            raise RolloutError(f"version {version} is current and has what the others leave; shift one of those")
+        others = {
+            each: share for each, share in self._files.shares().items() if each not in (current, version) and share
+        }
+        left = WHOLE - sum(others.values())
+        if not 0 <= weight <= left:
+            raise RolloutError(f"version {version} can have 0 to {left} %, not {weight}")
+        given = {**others, **({version: weight} if weight else {})}
+        return {**given, current: left - weight} if given else {}
+
+    def _try(self, version: int) -> None:
+        """Have a version loaded and checked."""
         if not self._is_ready(version):
-            self._do("load", version, self._load_steps(version))
+            self._do("load", version, self._plans.load(version))
         self._report(f"check version {version}")
         if not self._dry:
             self._check(version)
-        self._do(command, version, self._flip_steps(version))
 
     def rollback(self, version: int | None = None) -> int:
         """Undo the last promotion, or go to ``version``; returns the current version.
+
+        Where a shift has begun, it is that which is undone: the current version has everything again.
 
         Raises:
             RolloutError: there was no promotion.
         """
         self.recover()
         journal = Journal.read(self._files.root)
+        if version is None and self._files.shares():
+            current = self.current()
+            self._do("rollback", current, self._plans.flip(current))
+            return current
         last = journal.last_flip
         if version is None and last is not None and last.command == "rollback":
             self._report(f"version {last.version} was rolled back to already; --to goes further")
@@ -121,24 +167,26 @@ class Rollout:
         self._known(version)
         if version == self._files.current():
             raise RolloutError(f"version {version} is current; promote another one or roll back first")
-        self._do("drain", version, self._drain_steps(version))
+        if share := self._files.shares().get(version):
+            raise RolloutError(f"version {version} has {share} % of the requests; shift it to 0 first")
+        self._do("drain", version, self._plans.drain(version))
 
     def delete(self, version: int) -> None:
         """Delete the files of a version that was drained."""
         self.recover()
         if version in self._files.served():
             raise RolloutError(f"version {version} is served; drain it first")
-        self._do("delete", version, self._delete_steps(version))
+        self._do("delete", version, self._plans.delete(version))
 
     def deletable(self) -> list[int]:
         """Versions that are not served, but for the one that a rollback goes to."""
         kept = {*self._files.served(), Journal.read(self._files.root).rollback_target}
         return [version for version in self._files.versions() if version not in kept]
 
-    def recover(self) -> None:
-        """End what an earlier command began: an ``add`` is undone, anything else is done again."""
+    def recover(self, *, but: str | None = None) -> None:
+        """End what an earlier command began: an ``add`` is undone, anything else is done again; ``but`` is left."""
         pending = Journal.read(self._files.root).pending
-        if pending is None:
+        if pending is None or pending.command == but:
             return
         self._report(f"first: {explain(pending)}")
         if self._dry:
@@ -150,67 +198,28 @@ class Rollout:
     def _steps_after(self, pending: Entry) -> list[Step]:
         version = pending.version
         if pending.command in FLIPS:
-            return self._flip_steps(version)  # it passed its check before anything was flipped
+            return self._plans.flip(version)  # it passed its check before anything was flipped
         match pending.command:
             case "load":
-                return self._load_steps(version)
+                return self._plans.load(version)
+            case "shift":
+                return self._plans.share(self._shared(version, pending.weight or 0))
             case "drain":
-                return self._drain_steps(version)
+                return self._plans.drain(version)
             case "delete":
-                return self._delete_steps(version)
+                return self._plans.delete(version)
             case _:
-                return self._undo_steps(version)
+                return self._plans.undo(version)
 
     def _is_ready(self, version: int) -> bool:
         return version in self._files.served() and self._files.has_pinned(version)
 
-    def _load_steps(self, version: int) -> list[Step]:
-        fits = Step(f"see whether version {version} fits beside the others", lambda: self._fits(version))
-        return [
-            *([] if version in self._files.served() else [fits]),
-            Step(f"have version {version} served", lambda: self._files.serve(version, wanted=True)),
-            *(self._load(model) for model in PAIR),
-            Step(f"pin ensembles to version {version}", lambda: self._files.pin_beside(version)),
-            *(self._load(ensemble) for ensemble in pinned_ensembles(version)),
-        ]
-
-    def _flip_steps(self, version: int) -> list[Step]:
-        def flip(ensemble: str) -> list[Step]:
-            pin = Step(f"pin {ensemble} to version {version}", lambda: self._files.pin(ensemble, version))
-            return [pin, self._load(ensemble)]
-
-        return [step for ensemble in ENSEMBLES for step in flip(ensemble)]
-
-    def _drain_steps(self, version: int) -> list[Step]:
-        return [
-            *(self._unload(ensemble) for ensemble in pinned_ensembles(version)),
-            Step(f"remove the ensembles pinned to version {version}", lambda: self._files.remove_pinned(version)),
-            Step(f"have version {version} served no more", lambda: self._files.serve(version, wanted=False)),
-            *(self._load(model) for model in PAIR),
-        ]
-
-    def _undo_steps(self, version: int) -> list[Step]:
-        return [*self._drain_steps(version), *self._delete_steps(version)]
-
-    def _delete_steps(self, version: int) -> list[Step]:
-        return [Step(f"delete version {version}", lambda: self._files.remove(version))]
-
-    def _load(self, model: str) -> Step:
-        return Step(f"load {model}", lambda: self._control.load(model))
-
-    def _unload(self, model: str) -> Step:
-        def unload() -> None:
-            if (self._files.root / model).exists():  # Triton refuses what it has never heard of
-                self._control.unload(model)
-
-        return Step(f"unload {model}", unload)
-
-    def _do(self, command: str, version: int, steps: list[Step]) -> None:
+    def _do(self, command: str, version: int, steps: list[Step], *, weight: int | None = None) -> None:
         if self._dry:
             run_all([Step(step.text, lambda: None) for step in steps], self._report)
             return
         root = self._files.root
-        Journal.read(root).begin(root, command, version, self._files.current())
+        Journal.read(root).begin(root, command, version, self._files.current(), weight=weight)
         run_all(steps, self._report)
         Journal.read(root).end(root)
 
@@ -218,7 +227,12 @@ class Rollout:
         if version not in self._files.versions():
             raise RolloutError(f"there is no version {version}; there are {_listed(self._files.versions())}")
 
-    def _current(self) -> int:
+    def current(self) -> int:
+        """The version that ``chat`` and ``completions`` answer with.
+
+        Raises:
+            RolloutError: they answer with different ones.
+        """
         current = self._files.current()
         if current is None:
             raise RolloutError("chat and completions are pinned to different versions; promote one")
@@ -228,7 +242,8 @@ class Rollout:
 def explain(pending: Entry) -> str:
     """What was cut short, and what becomes of it."""
     outcome = "undone" if pending.command == "add" else "ended"
-    return f"`{pending.command}` of version {pending.version} was cut short; the next command has it {outcome}"
+    aim = "" if pending.weight is None else f" to {pending.weight} %"
+    return f"`{pending.command}` of version {pending.version}{aim} was cut short; the next command has it {outcome}"
 
 
 def _listed(versions: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""What the running server says of its versions: states by its index, requests in flight by its metrics."""
+"""What the running server says of its versions: states by its index, requests by its metrics."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ import re
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from heptagram_backend.server.control import ControlError, ControlKeyError, ModelControl
 from heptagram_backend.server.process import Address
 
-_IN_FLIGHT: Final = re.compile(r'^heptagram_(?:running|waiting)\{.*version="(\d+)".*\} (\S+)$', re.MULTILINE)
+_NUMBER: Final = re.compile(
+    r'^heptagram_(running|waiting|requests_(?:finished|failed|cancelled)_total)\{.*version="(\d+)".*\} (\S+)$',
+    re.MULTILINE,
+)
 _TIMEOUT_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Of each version: how many run or wait, and how many have ended since it was loaded."""
+
+    in_flight: Mapping[int, int]
+    ended: Mapping[int, int]
 
 
 def states_of(control: ModelControl) -> Mapping[tuple[str, str], str] | None:
@@ -29,14 +41,15 @@ def states_of(control: ModelControl) -> Mapping[tuple[str, str], str] | None:
         return None
 
 
-def in_flight_of(address: Address) -> Mapping[int, int] | None:
-    """Requests that run or wait, by version; None when the metrics do not answer."""
+def requests_of(address: Address) -> Requests | None:
+    """None when the metrics do not answer."""
     try:
         with urllib.request.urlopen(address.metrics_url, timeout=_TIMEOUT_S) as response:
             text = response.read().decode()
     except (OSError, ValueError):
         return None
-    counts: Counter[int] = Counter()
-    for version, count in _IN_FLIGHT.findall(text):
-        counts[int(version)] += int(float(count))
-    return counts
+    in_flight: Counter[int] = Counter()
+    ended: Counter[int] = Counter()
+    for name, version, count in _NUMBER.findall(text):
+        (ended if name.endswith("_total") else in_flight)[int(version)] += int(float(count))
+    return Requests(in_flight, ended)

@@ -13,6 +13,7 @@ from heptagram_gateway.json_body import read_object
 from heptagram_gateway.models import Target
 from heptagram_gateway.record import Record, record_of
 from heptagram_gateway.services import Services
+from heptagram_gateway.sharing import conversation_of
 
 
 class ChatCompletions:
@@ -25,10 +26,11 @@ class ChatCompletions:
         services, record = self._services, record_of(scope)
         record.endpoint = "chat"
         with services.gate.admit():
-            asked = read_chat(await read_object(scope, receive, services.body_limits))
+            body = await read_object(scope, receive, services.body_limits)
+            asked = read_chat(body)
             services.unknown.settle(asked.fields)
             record.stream = asked.stream
-            target = await services.models.find_chat(asked.model)
+            target = await services.models.find_chat(asked.model, conversation_of(body))
             record.model = target.id
             await until_gone(receive, self._answer(asked, target, send, record))
 

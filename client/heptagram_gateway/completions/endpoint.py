@@ -16,6 +16,7 @@ from heptagram_gateway.json_body import read_object
 from heptagram_gateway.models import Target
 from heptagram_gateway.record import Record, record_of
 from heptagram_gateway.services import Services
+from heptagram_gateway.sharing import conversation_of
 
 
 class Completions:
@@ -28,10 +29,11 @@ class Completions:
         services, record = self._services, record_of(scope)
         record.endpoint = "completions"
         with services.gate.admit():
-            asked = read_completion(await read_object(scope, receive, services.body_limits))
+            body = await read_object(scope, receive, services.body_limits)
+            asked = read_completion(body)
             services.unknown.settle(asked.fields)
             record.stream = asked.stream
-            target = await services.models.find_completions(asked.model)
+            target = await services.models.find_completions(asked.model, conversation_of(body))
             record.model = target.id
             with services.gate.admit(len(asked.prompts) - 1):
                 await until_gone(receive, self._answer(asked, target, send, record))

@@ -12,7 +12,7 @@ from heptagram_client.endings import Endings
 from heptagram_client.errors import HeptagramClientError, ProtocolError
 from heptagram_client.transports.base import AsyncTextReply, AsyncTextTransport, TextResponse
 from heptagram_gateway.errors import draining, from_client
-from heptagram_gateway.generation import cut
+from heptagram_gateway.generation import cut, first_ready
 from heptagram_gateway.models import Target
 from heptagram_wire.events import TokenLogprob
 
@@ -56,21 +56,31 @@ class TextEngine:
         Raises:
             ApiError: it was refused, or failed before the first response; the iteration raises it of later failures.
         """
-        reply = await self._open(inputs, target)
-        self._running.add(reply)
-        reader = _Reader(reply, self._idle_timeout)
+        reply, reader, first = await first_ready(target, lambda way: self._begin(inputs, way))
         try:
-            first = await reader.receive()
             yield Answers(len(first.pieces), reader.pieces(first))
         finally:
-            self._running.discard(reply)
-            await self._endings.run(reader.end())
+            await self._end(reply, reader)
 
     async def close(self) -> None:
         """Cancel what runs; its readers get the error that the server drains."""
         for reply in [*self._running]:
             await reply.close()
         await self._endings.wait()
+
+    async def _begin(self, inputs: Mapping[str, Any], target: Target) -> tuple[AsyncTextReply, _Reader, TextResponse]:
+        reply = await self._open(inputs, target)
+        self._running.add(reply)
+        reader = _Reader(reply, self._idle_timeout)
+        try:
+            return reply, reader, await reader.receive()
+        except BaseException:
+            await self._end(reply, reader)
+            raise
+
+    async def _end(self, reply: AsyncTextReply, reader: _Reader) -> None:
+        self._running.discard(reply)
+        await self._endings.run(reader.end())
 
     async def _open(self, inputs: Mapping[str, Any], target: Target) -> AsyncTextReply:
         try:

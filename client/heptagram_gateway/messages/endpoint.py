@@ -12,6 +12,7 @@ from heptagram_gateway.messages.request import MessagesAsked, read_counted, read
 from heptagram_gateway.models import Target
 from heptagram_gateway.record import Record, record_of
 from heptagram_gateway.services import Services
+from heptagram_gateway.sharing import conversation_of
 
 
 class Messages:
@@ -24,10 +25,11 @@ class Messages:
         services, record = self._services, record_of(scope)
         record.endpoint = "messages"
         with services.gate.admit():
-            asked = read_messages(await read_object(scope, receive, services.body_limits))
+            body = await read_object(scope, receive, services.body_limits)
+            asked = read_messages(body)
             services.unknown.settle(asked.fields)
             record.stream = asked.stream
-            target = await services.models.find_chat(asked.model)
+            target = await services.models.find_chat(asked.model, conversation_of(body))
             record.model = target.id
             with asked.places.told():
                 await until_gone(receive, self._answer(asked, target, send, record))
@@ -58,9 +60,10 @@ class CountTokens:
         services, record = self._services, record_of(scope)
         record.endpoint = "count_tokens"
         with services.gate.admit():
-            asked = read_counted(await read_object(scope, receive, services.body_limits))
+            body = await read_object(scope, receive, services.body_limits)
+            asked = read_counted(body)
             services.unknown.settle(asked.fields)
-            target = await services.models.find_chat(asked.model)
+            target = await services.models.find_chat(asked.model, conversation_of(body))
             record.model = target.id
             with asked.places.told():
                 count = await until_gone(receive, self._count(asked, target, record))

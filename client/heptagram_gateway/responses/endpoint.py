@@ -12,6 +12,7 @@ from heptagram_gateway.responses.encoder import ResponseEncoder
 from heptagram_gateway.responses.request import ResponsesAsked, read_responses
 from heptagram_gateway.responses.response import Head, response_of
 from heptagram_gateway.services import Services
+from heptagram_gateway.sharing import conversation_of
 
 
 class Responses:
@@ -24,10 +25,11 @@ class Responses:
         services, record = self._services, record_of(scope)
         record.endpoint = "responses"
         with services.gate.admit():
-            asked = read_responses(await read_object(scope, receive, services.body_limits))
+            body = await read_object(scope, receive, services.body_limits)
+            asked = read_responses(body)
             services.unknown.settle(asked.fields)
             record.stream = asked.stream
-            target = await services.models.find_chat(asked.model)
+            target = await services.models.find_chat(asked.model, conversation_of(body))
             record.model = target.id
             with asked.places.told():
                 await until_gone(receive, self._answer(asked, target, send, record))
