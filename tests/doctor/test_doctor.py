@@ -132,6 +132,18 @@ def test_a_cache_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pyte
     assert "set HEPTAGRAM_CACHE" in finding.advice
 
 
+def test_paths_that_the_stub_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "modèles"
+    monkeypatch.setenv("HEPTAGRAM_CACHE", str(folder))
+    finding = machine.cache()
+    assert (finding.state, folder.exists()) == ("missing", False)
+    assert "ASCII paths only" in finding.advice
+    monkeypatch.setattr(sys, "path", [*sys.path, str(folder)])
+    finding = machine.python()
+    assert finding.state == "missing"
+    assert f"the import path has {folder}" in finding.advice
+
+
 def test_an_embedded_model_that_is_not_converted_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEPTAGRAM_CACHE", str(tmp_path))
     assert packages.checkpoint().found.endswith("not converted yet")

@@ -13,7 +13,7 @@ from typing import Final
 from heptagram_backend.cache import VARIABLE, cache_dir
 from heptagram_backend.doctor.finding import Finding
 from heptagram_backend.errors import LaunchError
-from heptagram_backend.server.checks import check_ports, libpython_folder
+from heptagram_backend.server.checks import check_cache_path, check_import_path, check_ports, libpython_folder
 from heptagram_backend.server.find import wheel_obstacle
 
 PORTS: Final = {"--http-port": 8000, "--grpc-port": 8001, "--metrics-port": 8002}
@@ -31,6 +31,7 @@ def python() -> Finding:
         return Finding("python", "missing", found, "make the virtual environment with Python 3.11 or 3.12")
     try:
         libpython_folder()
+        check_import_path()
     except LaunchError as error:
         return Finding("python", "missing", found, str(error))
     return Finding("python", "ok", found)
@@ -47,9 +48,12 @@ def cache() -> Finding:
     folder = cache_dir()
     advice = f"set {VARIABLE} to a folder on a disk with room that you may write to"
     try:
+        check_cache_path()
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             free = shutil.disk_usage(folder).free / 2**30
+    except LaunchError as error:
+        return Finding("cache folder", "missing", str(folder), f"{error}: {advice}")
     except OSError as error:
         return Finding("cache folder", "missing", f"{folder}: {error.strerror}", advice)
     found = f"{folder}, {free:.1f} GiB free"

@@ -170,7 +170,9 @@ def _with_rollout(values: argparse.Namespace, work: Callable[[Rollout], T]) -> T
 
     def fits(version: int) -> None:
         release = files.release(version)
-        check_fits(release, resolve(release.checkpoint, release.adapter))
+        folder = resolve(release.checkpoint, release.adapter)
+        check_path("the checkpoint", folder)
+        check_fits(release, folder)
 
     with locked(files.root):
         return work(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from ctypes.util import find_library
 from pathlib import Path
 
+from heptagram_backend.cache import VARIABLE, cache_dir
 from heptagram_backend.errors import LaunchError
 from heptagram_backend.server.find import TritonInstall
 
@@ -72,6 +73,17 @@ def check_path(what: str, path: Path) -> None:
     """
     if not str(path).isascii():
         raise LaunchError(f"{what} {path}: Triton's Python backend reads ASCII paths only; move it to another folder")
+
+
+def check_cache_path() -> None:
+    """The same of the cache folder."""
+    check_path(f"the cache folder ({VARIABLE})", cache_dir())
+
+
+def check_import_path() -> None:
+    """The same of the folders that modules come from."""
+    for folder in sys.path[1:]:  # the first is that of the program, which the stub does not run
+        check_path("the import path has", Path(folder))
 
 
 def check_ports(host: str, ports: Mapping[str, int]) -> None:

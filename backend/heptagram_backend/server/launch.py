@@ -6,15 +6,13 @@ import errno
 import os
 import random
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from heptagram_backend.cache import VARIABLE, cache_dir
 from heptagram_backend.errors import LaunchError
-from heptagram_backend.server.checks import check_install, check_path, check_ports
+from heptagram_backend.server.checks import check_cache_path, check_import_path, check_install, check_path, check_ports
 from heptagram_backend.server.control_key import Restricted
 from heptagram_backend.server.environment import server_environment
 from heptagram_backend.server.find import find_triton
@@ -80,9 +78,8 @@ def launch(
 
 def _check_paths(repository: Path) -> None:
     check_path("the model repository", repository.absolute())
-    check_path(f"the cache folder ({VARIABLE})", cache_dir())
-    for folder in sys.path[1:]:  # the first is that of the program, which the stub does not run
-        check_path("the import path has", Path(folder))
+    check_cache_path()
+    check_import_path()
 
 
 def models_of(repository: Path) -> list[str]:
