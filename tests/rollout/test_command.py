@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,20 @@ def test_a_version_with_another_drafter_records_it(repo: Repo, root: Path, check
     release = RolloutFiles(root).release(2)
     assert release.drafter_hash == content_hash(content_files(checkpoint / "drafter"))
     assert release.checkpoint_hash == RolloutFiles(root).release(1).checkpoint_hash
+
+
+def test_a_version_of_another_model_has_not_the_drafter_and_adapter_of_the_one_before(
+    repo: Repo, root: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    (checkpoint / "drafter").mkdir()
+    save_file({"d": torch.zeros(8)}, checkpoint / "drafter" / "model.safetensors")
+    repo("init", "--model", checkpoint, "--engine", json.dumps({"drafter": "drafter"}))
+    path = root / "generate" / "1" / "release.yaml"
+    path.write_text(path.read_text() + f"adapter: {tmp_path}\nadapter_hash: {'sha256:' + '0' * 64}\n")
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint, other)
+    repo("add", "--model", other)
+    release = RolloutFiles(root).release(2)
+    assert (release.checkpoint, release.adapter, release.adapter_hash) == (str(other), None, None)
+    assert (release.engine.drafter, release.drafter_hash) == (None, None)
+    assert release.unrecorded == ()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from heptagram_backend.checkpoint import resolve
 from heptagram_backend.rollout.command import EXIT_FAILED, EXIT_OK, command
 from heptagram_backend.server.control import ModelControl
 from heptagram_client import Client
@@ -23,7 +26,10 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 OLD, NEW = "smollm2-135m-instruct", "tiny-deepseek-v4"
 SMALL = json.dumps({"max_model_len": 1024, "max_num_seqs": 4})
-LONG = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 200, "ignore_eos": True}
+STREAMS = 8
+ROOMY = json.dumps({"max_num_seqs": STREAMS + 2})
+LONG = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 300, "ignore_eos": True}
+OTHER = "sha256:" + "0" * 64
 SHORT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 Repo = Callable[..., tuple[int, Any]]
 
@@ -31,7 +37,18 @@ Repo = Callable[..., tuple[int, Any]]
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rollout") / "repository"
-    assert command(["init", "--model-repository", str(path), "--model", f"embedded:{OLD}"]) == EXIT_OK
+    made = ["init", "--model-repository", str(path), "--model", f"embedded:{OLD}", "--engine", ROOMY]
+    assert command(made) == EXIT_OK
+    return path
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that was copied half."""
+    path = tmp_path_factory.mktemp("broken") / "half"
+    shutil.copytree(resolve(f"embedded:{NEW}"), path)
+    weights = path / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size // 2)
     return path
 
 
@@ -98,11 +115,12 @@ class Load:
 
 
 def test_a_version_is_added_promoted_drained_and_rolled_back_under_load(served: Served, repo: Repo) -> None:
-    with Client(served.grpc_url) as client, ThreadPoolExecutor(8) as pool:
-        first = [client.stream(LONG) for _ in range(2)]
+    with Client(served.grpc_url) as client, ThreadPoolExecutor(STREAMS) as pool:
+        first = [client.stream(LONG) for _ in range(STREAMS - 1)]
         streams = [pool.submit(list, stream) for stream in first]
         doomed = client.stream(LONG | {"max_tokens": 2000})
-        assert isinstance(next(iter(doomed)), Start)
+        reading = iter(doomed)  # held: a stream whose iterator is dropped is cancelled
+        assert isinstance(next(reading), Start)
         assert repo("add", "--model", f"embedded:{NEW}", "--engine", SMALL) == (EXIT_OK, {"version": 2})
         assert answered_by(served) == OLD
         assert repo("canary", 2)[0] == EXIT_OK
@@ -113,8 +131,10 @@ def test_a_version_is_added_promoted_drained_and_rolled_back_under_load(served: 
             status = repo("status")[1]
             assert [each["state"] for each in status["versions"]] == ["UNLOADING", "READY"]
             assert status["versions"][0]["in_flight"] >= 1
+            cancelled = cancellations(served)
             began = time.monotonic()
             doomed.close()  # cancelled while its version drains
+            wait_for(lambda: cancellations(served) > cancelled, timeout_s=20)  # 2000 tokens would take minutes
             for stream in streams:
                 events = stream.result(timeout=300)
                 assert isinstance(events[-1], Finish)
@@ -130,6 +150,10 @@ def test_a_version_is_added_promoted_drained_and_rolled_back_under_load(served: 
     assert repo("gc") == (EXIT_OK, {"deleted": [2]})
 
 
+def cancellations(served: Served) -> float:
+    return served.metrics().get("requests_cancelled_total", 0.0)
+
+
 def wait_for(reached: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not reached():
@@ -143,13 +167,17 @@ def wait_for(reached: Callable[[], bool], timeout_s: float = 60.0) -> None:
         (["--release", '{"vocabulary": "sha256:0"}'], "vocabulary: the release was written for sha256:0"),
         (["--release", '{"k7_layout": ["token_ids int32 [B,R] input device"]}'], "token_ids int32"),
         (["--release", '{"checkpoint": "/nowhere"}'], "checkpoint /nowhere: no such folder"),
+        (["--release", f'{{"checkpoint_hash": "{OTHER}"}}'], f"checkpoint: the release was written for {OTHER}, but "),
+        (["--release", '{"vocabulary_width": 49153}'], "written for 49153, but the logits are 49152 wide"),
+        (["--release", '{"versions": {"torch": "1.13.1"}}'], "written beside 1.13.1, installed is "),
+        (["--format", "deepseek_v4", "--model"], "its weights cannot be loaded"),  # the broken one
     ],
 )
 def test_a_version_that_does_not_fit_is_refused_and_nobody_notices(
-    served: Served, repo: Repo, flags: list[str], reason: str
+    served: Served, repo: Repo, broken: Path, flags: list[str], reason: str
 ) -> None:
     with Load(served, clients=1) as load:
-        code, outcome = repo("add", *flags)
+        code, outcome = repo("add", *flags, *([broken] if flags[-1] == "--model" else []))
     assert code == EXIT_FAILED
     assert reason in outcome["error"]
     assert load.failed == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,10 @@ def test_checkpoints_that_break_the_promise_are_refused(
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="is no checkpoint that transformers reads"):
         make(tmp_path)
-    (save_tiny(tmp_path, "llama") / "model.safetensors").unlink()
+    weights = save_tiny(tmp_path, "llama") / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size // 2)
+    with pytest.raises(ReleaseError, match="its weights cannot be loaded"):
+        make(tmp_path)
+    weights.unlink()
     with pytest.raises(ReleaseError, match="its weights cannot be loaded"):
         make(tmp_path)

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 from heptagram_backend.cache import locked
@@ -21,7 +22,7 @@ from heptagram_backend.rollout.arguments import parse_arguments
 from heptagram_backend.rollout.canary import BUILT_IN, Case, check_version, read_suite
 from heptagram_backend.rollout.files import RolloutFiles
 from heptagram_backend.rollout.making import make_repository
-from heptagram_backend.rollout.memory import check_fits
+from heptagram_backend.rollout.memory import check_fits, model_bytes, processes_bytes
 from heptagram_backend.rollout.rollout import Rollout
 from heptagram_backend.rollout.server import requests_of, states_of
 from heptagram_backend.rollout.status import as_table, status_of
@@ -169,10 +170,14 @@ def _with_rollout(values: argparse.Namespace, work: Callable[[Rollout], T]) -> T
     check_path("the model repository", files.root)
 
     def fits(version: int) -> None:
-        release = files.release(version)
-        folder = resolve(release.checkpoint, release.adapter)
+        release, folder = files.release(version), checkpoint_of(version)
         check_path("the checkpoint", folder)
-        check_fits(release, folder)
+        models = {each: model_bytes(files.release(each), checkpoint_of(each)) for each in files.served()}
+        check_fits(release, folder, processes=processes_bytes(files.root, models))
+
+    def checkpoint_of(version: int) -> Path:
+        release = files.release(version)
+        return resolve(release.checkpoint, release.adapter)
 
     with locked(files.root):
         return work(

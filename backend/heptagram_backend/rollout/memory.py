@@ -1,9 +1,17 @@
-"""Whether a version fits beside those that are served: two of them are in memory while one is rolled out."""
+"""Whether a version fits beside those that are served: two of them are in memory while one is rolled out.
+
+Weights and cache are computed. What else a pair of processes takes is read off those that run: their private memory
+without weights and cache, as another pair shares libraries with them. Nothing of it is known before the first version
+runs, and a fresh one may still grow; so it is never taken for less than was measured of a pair that had just loaded.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,17 +19,43 @@ import psutil
 
 from heptagram_backend.errors import RolloutError
 from heptagram_backend.release import EngineOptions, Release
+from heptagram_backend.rollout.files import PAIR
+from heptagram_backend.server.stubs import described
 
-# Interpreters, torch, tokenizers and grammars of a pair of processes, beside weights and cache: a guess, not measured.
-_PROCESSES_BYTES: Final = 900 << 20
+# Private memory (USS) of `preprocess` and `generate` just loaded, without weights and cache, measured on Triton 2.51
+# with torch 2.13 (CPU): 494 MiB around SmolLM2's 49,152 tokens, 657 MiB around DeepSeek's 129,280.
+_PROCESSES_BYTES: Final = 657 << 20
 _BYTES: Final = {"bfloat16": 2, "float16": 2, "float32": 4}
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
-def needed_bytes(release: Release, checkpoint: Path) -> int:
-    """About what a version takes in memory: weights, key/value cache, processes."""
+def needed_bytes(release: Release, checkpoint: Path, *, processes: int = 0) -> int:
+    """About what a version takes in memory: weights, key/value cache, processes as :func:`processes_bytes` has them."""
+    return model_bytes(release, checkpoint) + max(processes, _PROCESSES_BYTES)
+
+
+def model_bytes(release: Release, checkpoint: Path) -> int:
+    """Weights and key/value cache."""
     size = _BYTES.get(release.engine.dtype, 4)
-    return _weights(checkpoint) * size + _cache_bytes(release.engine, _text_config(checkpoint), size) + _PROCESSES_BYTES
+    drafter = [checkpoint / release.engine.drafter] if release.engine.drafter else []
+    weights = sum(_weights(folder) for folder in (checkpoint, *drafter))
+    return weights * size + _cache_bytes(release.engine, _text_config(checkpoint), size)
+
+
+def processes_bytes(repository: Path, models: Mapping[int, int]) -> int:
+    """The most that the running processes of a version take beside its model.
+
+    Args:
+        repository: what the server serves.
+        models: for each version what :func:`model_bytes` says of it.
+    """
+    private: Counter[int] = Counter()
+    for process in psutil.process_iter():
+        stub = described(process)
+        if stub is not None and stub.repository == repository and stub.model in PAIR and stub.version.isdecimal():
+            with suppress(psutil.Error):  # it ended, or is another user's
+                private[int(stub.version)] += process.memory_full_info().uss
+    return max((size - models[version] for version, size in private.items() if version in models), default=0)
 
 
 def free_bytes() -> int:
@@ -34,9 +68,9 @@ def free_bytes() -> int:
         return free
 
 
-def check_fits(release: Release, checkpoint: Path, *, free: int | None = None) -> None:
+def check_fits(release: Release, checkpoint: Path, *, processes: int = 0, free: int | None = None) -> None:
     """Raises RolloutError, with both numbers, where ``release`` does not fit."""
-    needed, left = needed_bytes(release, checkpoint), free_bytes() if free is None else free
+    needed, left = needed_bytes(release, checkpoint, processes=processes), free_bytes() if free is None else free
     if needed > left:
         raise RolloutError(
             f"it needs about {needed / 2**30:.1f} GiB and {left / 2**30:.1f} GiB are free: drain a version, or lower "

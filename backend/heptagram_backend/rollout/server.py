@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from heptagram_backend.metric_table import COUNTERS, GAUGES, PREFIX
 from heptagram_backend.server.control import ControlError, ControlKeyError, ModelControl
 from heptagram_backend.server.process import Address
 
-_NUMBER: Final = re.compile(
-    r'^heptagram_(running|waiting|requests_(?:finished|failed|cancelled)_total)\{.*version="(\d+)".*\} (\S+)$',
-    re.MULTILINE,
-)
+_IN_FLIGHT: Final = {PREFIX + metric.name for metric in GAUGES if metric.field in ("running", "waiting")}
+_ENDED: Final = {
+    f"{PREFIX}{metric.name}_total" for metric in COUNTERS if metric.field in ("finished", "failed", "cancelled")
+}
+_NUMBER: Final = re.compile(r'^(\w+)\{.*version="(\d+)".*\} (\S+)$', re.MULTILINE)
 _TIMEOUT_S: Final = 5.0
 
 
@@ -51,5 +53,6 @@ def requests_of(address: Address) -> Requests | None:
     in_flight: Counter[int] = Counter()
     ended: Counter[int] = Counter()
     for name, version, count in _NUMBER.findall(text):
-        (ended if name.endswith("_total") else in_flight)[int(version)] += int(float(count))
+        if name in _IN_FLIGHT or name in _ENDED:
+            (in_flight if name in _IN_FLIGHT else ended)[int(version)] += int(float(count))
     return Requests(in_flight, ended)

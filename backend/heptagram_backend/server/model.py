@@ -57,7 +57,9 @@ def changed_values(given: Overrides, checkpoint: str, adapter: str | None) -> Ov
     if "checkpoint" in given.release:
         recorded |= recorded_checkpoint(checkpoint, resolve(checkpoint))
     if "drafter" in given.engine:
-        recorded |= recorded_drafter(given.engine["drafter"], resolve(checkpoint, given.release.get("adapter", adapter)))
+        recorded |= recorded_drafter(
+            given.engine["drafter"], resolve(checkpoint, given.release.get("adapter", adapter))
+        )
     return Overrides({**recorded, **given.release, **_adapted(given.adapter)}, given.engine)
 
 

@@ -20,11 +20,12 @@ _SEARCH_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """One instance of one version of a model; ``model`` is empty where it was dead when it was found."""
+    """One instance of one version of a model of a repository; ``model`` is empty where it was dead when found."""
 
     process: psutil.Process
     model: str
     version: str
+    repository: Path | None = None
 
     @property
     def alive(self) -> bool:
@@ -74,11 +75,11 @@ class Stubs:
             return
         self._forgotten &= set(children)
         for child in children:
-            if child.pid not in self._known and child not in self._forgotten and (stub := _describe(child)) is not None:
+            if child.pid not in self._known and child not in self._forgotten and (stub := described(child)) is not None:
                 self._known[child.pid] = stub
 
 
-def _describe(process: psutil.Process) -> Stub | None:
+def described(process: psutil.Process) -> Stub | None:
     """Arguments of a stub: the path of its ``model.py`` in a version folder, then the prefix of its segments.
 
     A zombie has none, and of its name the 15 characters that Linux keeps.
@@ -92,4 +93,4 @@ def _describe(process: psutil.Process) -> Stub | None:
     if len(arguments) < 2 or Path(arguments[0]).name != _NAME:
         return None
     version = Path(arguments[1]).parent
-    return Stub(process, model=version.parent.name, version=version.name)
+    return Stub(process, version.parent.name, version.name, version.parent.parent)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from heptagram_backend.errors import ReleaseError
@@ -60,6 +61,6 @@ def load_model(checkpoint: Path, *, dtype: str, **options: Any) -> Any:
         model = AutoModelForCausalLM.from_pretrained(
             checkpoint, dtype=DTYPES[dtype], local_files_only=True, use_safetensors=True, **options
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ReleaseError(f"checkpoint: {checkpoint}: its weights cannot be loaded ({error})") from error
     return model.eval().requires_grad_(False)
