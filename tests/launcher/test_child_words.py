@@ -16,7 +16,7 @@ from pathlib import Path
 from heptagram_backend.checkpoint import Recipe, _make
 from heptagram_backend.errors import ReleaseError
 try:
-    _make(Recipe("says_{stream}", 1, "says"), Path("x.gguf"), Path("folder"))
+    _make(Recipe("says_{stream}", 1, "says"), [Path("x.gguf")], Path("folder"))
 except ReleaseError as error:
     print(ascii(str(error)))
 """
