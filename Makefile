@@ -15,13 +15,14 @@ ARGS ?=
 # How long `make soak` keeps the real engine under pressure.
 MINUTES ?= 30
 
-.PHONY: help serve demo install check test test-server test-full test-npu soak bench bench-peers clean
+.PHONY: help serve demo install lock check test test-server test-full test-npu soak bench bench-peers clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make serve        set up and serve until Ctrl-C (ARGS=\"--help\" lists the options)"
 	@echo "make demo         set up, serve, send one tool call over gRPC, HTTP and OpenAI's API, stop"
 	@echo "make install      only the virtual environment .venv"
+	@echo "make lock         requirements-lock.txt anew: what serve needs on Linux x86-64, each with its hashes"
 	@echo "make check        format, lint, types, import directions"
 	@echo "make test         the quick tests; make test-server: with the real tritonserver; make test-full: the long ones"
 	@echo "make test-npu     the K7 step against torch_npu's operators, without an NPU; in .venv-npu (ARGS=-rP lists them)"
@@ -45,6 +46,13 @@ $(INSTALLED): pyproject.toml requirements-shipped.txt requirements-tests.txt
 	@$(PIP_INSTALL) --editable '.[dev]'
 	@$(PIP_INSTALL) --no-deps --requirement requirements-shipped.txt --requirement requirements-tests.txt
 	@touch $@
+
+# Resolved for the older Python; the hashes are those of every file of a version, so 3.12 finds its own. torch is the
+# public index's, a CUDA build: a CPU build from elsewhere has another hash and is refused.
+lock: $(INSTALLED)
+	$(BIN)/uv pip compile pyproject.toml requirements-shipped.txt --extra demo --extra tracing --upgrade --generate-hashes \
+	--no-emit-index-url --python-version 3.11 --python-platform x86_64-manylinux_2_35 \
+	--custom-compile-command 'make lock' --quiet --output-file requirements-lock.txt
 
 # OpenAI's npm package, where there is an npm; its test is skipped where there is none or it cannot download.
 $(NODE_CLIENTS): tests/clients/package.json
