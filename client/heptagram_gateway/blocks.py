@@ -9,14 +9,23 @@ A call that the end of the answer has cut is never closed, for what is told to b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, NoReturn
 
 from heptagram_client import ProtocolError
 from heptagram_gateway.errors import from_client
-from heptagram_wire.events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, ReasoningDelta, TextDelta
+from heptagram_wire.events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Event,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+)
 
 Kind = Literal["reasoning", "text", "call"]
 
@@ -29,13 +38,15 @@ class BlockState(Enum):
 
 @dataclass(slots=True)
 class Block:
-    """``index`` counts from 0; ``call`` is there where the kind is ``call``, whose text is its arguments."""
+    """``index`` counts from 0; ``call`` is there where the kind is ``call``, whose text is its arguments. Only a text
+    has ``logprobs``."""
 
     index: int
     kind: Kind
     call: CallStart | None = None
     state: BlockState = BlockState.OPEN
     pieces: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -58,6 +69,7 @@ class Grown:
 
     block: Block
     text: str
+    logprobs: Sequence[TokenLogprob] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,9 @@ class Blocks:
         """The steps of one event; none for a heartbeat."""
         match event:
             case TextDelta() if event.text:
-                yield from self._piece("text", event.text)
+                yield from self._piece("text", event.text, event.logprobs or ())
+            case TextDelta() if self._open is not None and self._open.kind == "text":
+                self._open.logprobs += event.logprobs or ()
             case ReasoningDelta() if event.text:
                 yield from self._piece("reasoning", event.text)
             case CallStart():
@@ -111,11 +125,11 @@ class Blocks:
     def _open(self) -> Block | None:
         return self.all[-1] if self.all and self.all[-1].state is BlockState.OPEN else None
 
-    def _piece(self, kind: Kind, text: str) -> Iterator[Step]:
+    def _piece(self, kind: Kind, text: str, logprobs: Sequence[TokenLogprob] = ()) -> Iterator[Step]:
         block = self._open
         if block is None or block.kind != kind:
             yield from self._begin(kind)
-        yield self._grow(self.all[-1], text)
+        yield self._grow(self.all[-1], text, logprobs)
 
     def _begin(self, kind: Kind, call: CallStart | None = None) -> Iterator[Step]:
         block = self._open
@@ -134,9 +148,10 @@ class Blocks:
             _refuse(f"an event belongs to call {index}, which is not running")
         return block
 
-    def _grow(self, block: Block, text: str) -> Step:
+    def _grow(self, block: Block, text: str, logprobs: Sequence[TokenLogprob] = ()) -> Step:
         block.pieces.append(text)
-        return Grown(block, text)
+        block.logprobs += logprobs
+        return Grown(block, text, logprobs)
 
     def _close(self, block: Block, state: BlockState) -> Step:
         block.state = state

@@ -186,11 +186,24 @@ def test_null_is_absent(field: str) -> None:
         ("max_tool_calls", 3),
         ("prompt_cache_key", "k"),
         ("service_tier", "auto"),
-        ("top_logprobs", 0),
     ],
 )
 def test_harmless_fields_end_here(field: str, value: Any) -> None:
     assert asked(**{field: value}) == asked()
+
+
+def test_log_probabilities() -> None:
+    """``include`` asks for them, and so does a number of likeliest tokens."""
+
+    def wanted(**body: Any) -> dict[str, Any]:
+        return {key: value for key, value in asked(**body).items() if key != "messages"}
+
+    included = ["reasoning.encrypted_content", "message.output_text.logprobs"]
+    assert wanted(include=included) == {"logprobs": True}
+    assert wanted(include=included, top_logprobs=0) == {"logprobs": True, "top_logprobs": 0}
+    assert wanted(include=included, top_logprobs=2) == wanted(top_logprobs=2) == {"logprobs": True, "top_logprobs": 2}
+    assert wanted(top_logprobs=0) == {"top_logprobs": 0}
+    assert wanted(top_logprobs=None, include=None) == wanted(include=[]) == {}
 
 
 @pytest.mark.parametrize(
@@ -202,9 +215,7 @@ def test_harmless_fields_end_here(field: str, value: Any) -> None:
         ("background", True, "background", "unsupported"),
         ("prompt", {"id": "p"}, "prompt", "unsupported"),
         ("truncation", "auto", "truncation", "unsupported"),
-        ("top_logprobs", 2, "top_logprobs", "unsupported"),
         ("store", "yes", "store", "invalid_type"),
-        ("include", ["message.output_text.logprobs"], "include[0]", "unsupported"),
         ("include", ["moon"], "include[0]", "invalid_value"),
         ("include", "moon", "include", "invalid_type"),
         ("stream_options", {"include_obfuscation": True}, "stream_options.include_obfuscation", "unsupported"),

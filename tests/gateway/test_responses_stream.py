@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -16,9 +17,20 @@ from pydantic import TypeAdapter
 from heptagram_gateway.errors import ApiError
 from heptagram_gateway.responses.encoder import ResponseEncoder
 from heptagram_gateway.responses.response import Head, response_of
-from heptagram_wire.events import ArgumentsDelta, CallEnd, CallStart, Event, Finish, Ping, TextDelta, Usage
+from heptagram_wire.events import (
+    ArgumentsDelta,
+    CallEnd,
+    CallStart,
+    Event,
+    Finish,
+    Ping,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 from tests.client.samples import CALL, START, TEXT
 from tests.gateway.events import answers, anything, chunked
+from tests.gateway.test_chat_logprobs import SMILE, token
 
 HEAD = Head("chat", {}, {}, key="k", created=1)
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -166,6 +178,60 @@ def test_names_of_namespaces() -> None:
     ]
     [item] = encode(events, head)[-1]["response"]["output"]
     assert (item["namespace"], item["name"]) == ("crm", "find")
+
+
+def test_log_probabilities_of_a_text() -> None:
+    """Each delta tells its tokens'; what is done tells all, with those that had no text."""
+    events: list[Event] = [
+        START,
+        TextDelta("He", logprobs=(SMILE,)),
+        TextDelta("llo", logprobs=(token(1),)),
+        TextDelta("", logprobs=(token(2),)),
+        Finish("stop"),
+    ]
+    smile, first, _ = expected = [
+        {
+            "token": "\ufffd",
+            "bytes": [240, 159],
+            "logprob": -0.5,
+            "top_logprobs": [
+                {"token": "\ufffd", "bytes": [240, 159], "logprob": -0.5},
+                {"token": "", "bytes": [], "logprob": -1.0},
+            ],
+        },
+        *({"token": f"t{n}", "bytes": [116, 48 + n], "logprob": -n / 8, "top_logprobs": []} for n in (1, 2)),
+    ]
+    streamed = encode(events)
+    assert [event["logprobs"] for event in streamed if "delta" in event] == [[smile], [first]]
+    assert [event["logprobs"] for event in streamed if event["type"] == "response.output_text.done"] == [expected]
+    assert [event["part"]["logprobs"] for event in streamed if "part" in event] == [[], expected]
+    whole = streamed[-1]["response"]
+    assert whole["output"][0]["content"][0]["logprobs"] == expected
+    Response.model_validate(whole, strict=True)
+
+
+@given(answers(), st.data())
+def test_every_token_of_a_text_is_told_once(events: list[Event], data: st.DataObject) -> None:
+    """Whatever comes between, and never those of reasoning and calls."""
+    count, texts, open_text = 0, [], False
+    told: list[Event] = []
+    for event in events:
+        if isinstance(event, TextDelta | ReasoningDelta | ArgumentsDelta):
+            event = replace(event, logprobs=(token(count),) * data.draw(st.integers(0, 2)))
+            if isinstance(event, TextDelta) and (event.text or open_text):
+                open_text = True
+                texts += [f"t{count}"] * len(event.logprobs or ())
+            elif event.text:
+                open_text = False
+            count += 1
+        elif isinstance(event, CallStart):
+            open_text = False
+        told.append(event)
+    streamed = encode(told)
+    parts = [part for item in streamed[-1]["response"]["output"] for part in item.get("content", ())]
+    assert [entry["token"] for part in parts for entry in part.get("logprobs", ())] == texts
+    assert streamed[-1]["response"] == json.loads(json.dumps(response_of(HEAD, told)))
+    assert not any(event.get("logprobs") for event in streamed if "output_text" not in event["type"])
 
 
 def test_nothing_for_a_heartbeat() -> None:

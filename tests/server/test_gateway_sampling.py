@@ -60,6 +60,23 @@ def test_a_seed_gives_a_chat_again(client: OpenAI) -> None:
     assert len(others | {choice.message.content}) > 1, "the seed changes nothing"
 
 
+def test_a_response_tells_what_a_chat_tells(client: OpenAI) -> None:
+    chat = client.chat.completions.create(**SAMPLED, messages=TELL, logprobs=True, top_logprobs=2).choices[0]
+    more: Any = {key: value for key, value in SAMPLED.items() if key not in ("max_tokens", "seed")}
+    more |= {"input": TELL, "max_output_tokens": SAMPLED["max_tokens"], "extra_body": {"seed": SAMPLED["seed"]}}
+    more |= {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    whole = client.responses.create(**more)
+    *_, last = client.responses.create(**more, stream=True)
+    assert last.type == "response.incomplete"
+    for response in (whole, last.response):
+        assert (response.output_text, response.top_logprobs) == (chat.message.content, 2)
+        [part] = response.output[0].model_dump()["content"]
+        assert part["logprobs"] == content_of(chat)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(**more | {"top_logprobs": 21})
+    assert caught.value.param == "top_logprobs"
+
+
 def test_without_temperature_the_answer_is_greedy(client: OpenAI) -> None:
     asked: Any = {"model": "chat", "messages": TELL, "max_tokens": 16, "logprobs": True, "top_logprobs": 1}
     for entry in content_of(client.chat.completions.create(**asked).choices[0]):

@@ -17,15 +17,14 @@ from typing import Any, Final
 from heptagram_gateway.answer import sse
 from heptagram_gateway.blocks import Block, Blocks, Closed, Ended, Grown, Opened, Step
 from heptagram_gateway.errors import ApiError
-from heptagram_gateway.responses.response import Head, part_of
-from heptagram_wire.events import Event
+from heptagram_gateway.responses.response import Head, logprobs_of, part_of
+from heptagram_wire.events import Event, TokenLogprob
 
 _TEXT: Final = {
     "text": "response.output_text",
     "reasoning": "response.reasoning_text",
     "call": "response.function_call_arguments",
 }
-_LOGPROBS: Final[dict[str, dict[str, Any]]] = {"text": {"logprobs": []}, "reasoning": {}, "call": {}}
 
 
 class ResponseEncoder:
@@ -57,8 +56,8 @@ class ResponseEncoder:
                 yield self._event("response.output_item.added", output_index=block.index, item=self._head.item(block))
                 if block.call is None:
                     yield self._of_part("response.content_part.added", block, part=part_of(block.kind, ""))
-            case Grown(block, text):
-                yield self._of_text("delta", block, delta=text)
+            case Grown(block, text, logprobs):
+                yield self._of_text("delta", block, logprobs, delta=text)
             case Closed(block):
                 yield from self._close(block)
             case Ended(finish):
@@ -67,15 +66,18 @@ class ResponseEncoder:
 
     def _close(self, block: Block) -> Iterator[bytes]:
         if block.call is None:
-            yield self._of_text("done", block, text=block.text)
-            yield self._of_part("response.content_part.done", block, part=part_of(block.kind, block.text))
+            yield self._of_text("done", block, block.logprobs, text=block.text)
+            yield self._of_part(
+                "response.content_part.done", block, part=part_of(block.kind, block.text, block.logprobs)
+            )
         else:
-            yield self._of_text("done", block, arguments=block.text)
+            yield self._of_text("done", block, (), arguments=block.text)
         yield self._event("response.output_item.done", output_index=block.index, item=self._head.item(block))
 
-    def _of_text(self, what: str, block: Block, **data: Any) -> bytes:
+    def _of_text(self, what: str, block: Block, logprobs: Iterable[TokenLogprob], **data: Any) -> bytes:
         send = self._of_item if block.call else self._of_part
-        return send(f"{_TEXT[block.kind]}.{what}", block, **data, **_LOGPROBS[block.kind])
+        told = {"logprobs": logprobs_of(logprobs)} if block.kind == "text" else {}
+        return send(f"{_TEXT[block.kind]}.{what}", block, **data, **told)
 
     def _of_part(self, name: str, block: Block, **data: Any) -> bytes:
         return self._of_item(name, block, content_index=0, **data)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from heptagram_gateway.errors import invalid, unsupported
+from heptagram_gateway.errors import invalid
 from heptagram_gateway.fields import Check, Sorted, mapping, only, sort_fields
 from heptagram_gateway.places import Places
 from heptagram_gateway.responses.items import read_items
@@ -14,9 +14,11 @@ from heptagram_gateway.responses.table import RESPONSES, SAME
 from heptagram_gateway.responses.tools import Tools, read_tools
 from heptagram_gateway.turns import entries_of_text, quoted, required
 
-# What may be asked to come with an answer. The first is no secret here; the others belong to tools that are not here.
+_LOGPROBS: Final = "message.output_text.logprobs"
+# What may be asked to come with an answer. Reasoning is no secret here; the rest belongs to tools that are not here.
 _INCLUDED: Final = frozenset(
     {
+        _LOGPROBS,
         "reasoning.encrypted_content",
         "file_search_call.results",
         "web_search_call.results",
@@ -67,6 +69,7 @@ def read_responses(body: Mapping[str, Any]) -> ResponsesAsked:
         **_limit(passed, places),
         **_text(passed, places),
         **_reasoning(passed, places),
+        **_logprobs(passed, places),
     }
     given = {**passed, "metadata": body.get("metadata") or {}, "user": body.get("user")}
     return ResponsesAsked(fields, body.get("model"), bool(body.get("stream")), request, places, tools, given)
@@ -105,6 +108,12 @@ def _reasoning(passed: Mapping[str, Any], places: Places) -> dict[str, Any]:
     return {"reasoning_effort": given["effort"]} if "effort" in given else {}
 
 
+def _logprobs(passed: Mapping[str, Any], places: Places) -> dict[str, Any]:
+    """They are told where ``include`` names them or the likeliest tokens are asked for, which come with them."""
+    places.came_from("logprobs", "include")
+    return {"logprobs": True} if passed.get("top_logprobs") or _LOGPROBS in passed.get("include", []) else {}
+
+
 def _check(given: Any, place: str, checks: Mapping[str, Check]) -> None:
     mapping(place, given)
     for key, check in checks.items():
@@ -114,8 +123,5 @@ def _check(given: Any, place: str, checks: Mapping[str, Check]) -> None:
 
 def _check_included(given: Any) -> None:
     for index, name in enumerate(entries_of_text(given, "include")):
-        place = f"include[{index}]"
-        if name == "message.output_text.logprobs":
-            raise unsupported(place, "log probabilities are not supported; leave it out")
         if name not in _INCLUDED:
-            raise invalid(place, f"there is nothing called {quoted(name)} to include; leave it out")
+            raise invalid(f"include[{index}]", f"there is nothing called {quoted(name)} to include; leave it out")

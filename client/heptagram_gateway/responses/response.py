@@ -11,7 +11,7 @@ from typing import Any, Final
 from heptagram_gateway.blocks import Block, Blocks, BlockState, Ended, Kind
 from heptagram_gateway.chat.envelope import usage_of
 from heptagram_gateway.errors import ApiError
-from heptagram_wire.events import Event, Finish
+from heptagram_wire.events import Event, Finish, TokenLogprob, TopLogprob
 
 _STATUS: Final = {BlockState.OPEN: "in_progress", BlockState.DONE: "completed", BlockState.CUT: "incomplete"}
 _PREFIX: Final[Mapping[Kind, str]] = {"text": "msg", "reasoning": "rs", "call": "fc"}
@@ -26,6 +26,7 @@ _REPEATED: Final[Mapping[str, Any]] = {
     "text": {"format": {"type": "text"}},
     "tool_choice": "auto",
     "tools": [],
+    "top_logprobs": 0,
     "top_p": 1.0,
     "user": None,
 }
@@ -95,7 +96,7 @@ class Head:
                 "arguments": block.text,
                 "status": status,
             }
-        parts = [] if block.state is BlockState.OPEN else [part_of(block.kind, block.text)]
+        parts = [] if block.state is BlockState.OPEN else [part_of(block.kind, block.text, block.logprobs)]
         if block.kind == "reasoning":
             return {"type": "reasoning", "id": self.item_id(block), "summary": [], "content": parts, "status": status}
         return {
@@ -103,11 +104,20 @@ class Head:
         }  # fmt: skip
 
 
-def part_of(kind: Kind, text: str) -> dict[str, Any]:
+def part_of(kind: Kind, text: str, logprobs: Iterable[TokenLogprob] = ()) -> dict[str, Any]:
     """The only part of a message or of a reasoning."""
     if kind == "reasoning":
         return {"type": "reasoning_text", "text": text}
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs_of(logprobs)}
+
+
+def logprobs_of(entries: Iterable[TokenLogprob]) -> list[dict[str, Any]]:
+    """OpenAI's ``Logprob``; a token without a text has no ``bytes``."""
+    return [_token(entry) | {"top_logprobs": [*map(_token, entry.top_logprobs)]} for entry in entries]
+
+
+def _token(entry: TokenLogprob | TopLogprob) -> dict[str, Any]:
+    return {"token": entry.token, "bytes": list(entry.bytes or ()), "logprob": entry.logprob}
 
 
 def response_of(head: Head, events: Iterable[Event]) -> dict[str, Any]:

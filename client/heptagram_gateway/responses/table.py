@@ -15,7 +15,7 @@ EXTRAS: Final = (
     *("chat_template_kwargs", "priority", "heptagram"),
 )
 # Those that go to the engine as they are.
-SAME: Final = ("temperature", "top_p", "parallel_tool_calls", "tool_choice", *EXTRAS)
+SAME: Final = ("temperature", "top_p", "top_logprobs", "parallel_tool_calls", "tool_choice", *EXTRAS)
 
 _PART: Final[Shape] = {
     **dict.fromkeys(("type", "text", "refusal", "annotations", "logprobs", "prompt_cache_breakpoint")),
@@ -57,7 +57,6 @@ _CHECKED: Final[Mapping[str, Check]] = {
     "background_options": only({}),
     "truncation": only("disabled", advice="input is never cut; shorten it"),
     "context_management": only([]),
-    "top_logprobs": only(0, advice="log probabilities are not supported; leave it out"),
     "max_tool_calls": number,  # it counts calls of tools that are not here
     "stream_options": mapping,
     "moderation": only(),
