@@ -83,7 +83,8 @@ XML: dict[str, Family] = {
     ),
     "text or number": _xml({"s": ({"type": ["string", "integer"]}, SMALL | RAW.map("s{}".format))}, ["s"]),
     "text or limited number": _xml(
-        {"s": ({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 5}]}, st.integers(5) | PLAIN)}, ["s"]
+        {"s": ({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 5}]}, st.integers(5, 10**9) | PLAIN)},
+        ["s"],
     ),
     "text or an object": _xml({"s": ({"anyOf": [{"type": "string"}, _OBJECT]}, st.just({"a": 3}) | PLAIN)}, ["s"]),
     "text or false": _xml({"s": ({"anyOf": [{"type": "string"}, {"const": False}]}, st.just(False) | PLAIN)}, ["s"]),
