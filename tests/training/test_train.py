@@ -12,6 +12,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
 from heptagram_backend.adapter import AdapterConfig
+from heptagram_backend.errors import ReleaseError
 from heptagram_backend.formats import load_format
 from heptagram_backend.merge import merge, weights_digest
 from heptagram_backend.targets.loading import load_model
@@ -93,6 +94,14 @@ def test_a_new_adapter_changes_nothing(checkpoint: Path) -> None:
     with torch.no_grad():
         before = load_model(checkpoint, dtype="float32")(input_ids=ids[None]).logits[0]
         torch.testing.assert_close(made.logits(made.hidden(ids, torch.arange(20), mask)), before)
+
+
+def test_a_step_whose_examples_are_all_too_long_draws_others(checkpoint: Path, tmp_path: Path) -> None:
+    told: list[Progress] = []
+    trainer(adapted(checkpoint), tmp_path, steps=2, longest=100).run(told.append)  # chat alone is that short
+    assert all(each.tokens for each in told)
+    with pytest.raises(ReleaseError, match="longest: no example"):
+        trainer(adapted(checkpoint), tmp_path, steps=1, longest=5).run(told.append)
 
 
 def test_losses_fall(checkpoint: Path, tmp_path: Path) -> None:

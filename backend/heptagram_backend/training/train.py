@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from heptagram_backend.errors import ReleaseError
 from heptagram_backend.training.encode import Encoded, Encoder
 from heptagram_backend.training.example import Example
 from heptagram_backend.training.lora import Adapted
@@ -24,6 +25,7 @@ from heptagram_backend.training.pack import Packed, pack
 from heptagram_backend.training.prompts import Prompts
 
 STATE_FILE: Final = "state.pt"
+_DRAWS: Final = 100  # of groups for one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +128,23 @@ class Trainer:
         return Progress(self.step, total, right / answers, tokens, time.monotonic() - began)
 
     def _batches(self) -> list[tuple[bool, Packed]]:
-        """The groups of this step, packed; together those that begin alike, apart those that are learnt otherwise."""
-        first = self.step * self._plan.groups
-        groups = [self._prompts.group(index) for index in range(first, first + self._plan.groups)]
-        kinds = {
-            is_chat: self._encoded([example for group in groups for example in group if _is_chat(example) is is_chat])
-            for is_chat in (False, True)
-        }
-        return [(is_chat, pack(encoded)) for is_chat, encoded in kinds.items() if encoded]
+        """The groups of this step, packed; together those that begin alike, apart those that are learnt otherwise.
+
+        Others are drawn where every example is too long, so that a step depends on its number alone.
+        """
+        for draw in range(_DRAWS):
+            first = (draw << 32) + self.step * self._plan.groups
+            groups = [self._prompts.group(index) for index in range(first, first + self._plan.groups)]
+            examples = [example for group in groups for example in group]
+            kinds = {
+                is_chat: self._encoded([example for example in examples if _is_chat(example) is is_chat])
+                for is_chat in (False, True)
+            }
+            if any(kinds.values()):
+                return [(is_chat, pack(encoded)) for is_chat, encoded in kinds.items() if encoded]
+        raise ReleaseError(
+            f"longest: no example of {_DRAWS * self._plan.groups} groups has at most {self._plan.longest} tokens"
+        )
 
     def _encoded(self, examples: Sequence[Example]) -> list[Encoded]:
         encoded = [self._encoder(example) for example in examples]
