@@ -159,7 +159,9 @@ def wait_for(reached: Callable[[], bool], timeout_s: float = 90.0) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("name", [names.PREPROCESS, names.GENERATE, names.RELAY, "gateway"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(names.PREPROCESS, marks=pytest.mark.full), names.GENERATE, names.RELAY, "gateway"]
+)
 def test_a_killed_process_comes_back_alone(serving: Launched, place: Place, rows: list[Row], name: str) -> None:
     before = processes(serving)
     said = "started again" if name == "gateway" else f"{name} is ready again"

@@ -1,6 +1,6 @@
 """The real engine with too small a cache, under sixteen clients of all kinds: nothing is lost, grows or changes.
 
-``HEPTAGRAM_SOAK_MINUTES`` says for how long (1; ``make soak`` takes 30), without the ends of the rounds.
+``HEPTAGRAM_SOAK_MINUTES`` says for how long (0.5; ``make soak`` takes 30), without the ends of the rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.server.served import Served
 from tests.server.soaking import Growth, holdings, measured
 from tests.server_fixture import running_server
 
-_SECONDS = 60 * float(os.environ.get("HEPTAGRAM_SOAK_MINUTES", "1"))
+_SECONDS = 60 * float(os.environ.get("HEPTAGRAM_SOAK_MINUTES", "0.5"))
 _ROUNDS, _WARM_UP = (10, 3) if _SECONDS > 300 else (3, 1)
 # A leaked matcher or response of each request would be more. Allocators settle late: the short form shows the rest.
 _MOST_KIB_A_REQUEST, _SPARE_KIB = 1.0, 32768.0

@@ -35,7 +35,7 @@ def answered_by(launcher: Launched, model: str = names.CHAT) -> tuple[str, str]:
     raise AssertionError(launcher.said)
 
 
-@pytest.mark.parametrize("model", [names.GENERATE, names.PREPROCESS])
+@pytest.mark.parametrize("model", [names.GENERATE, pytest.param(names.PREPROCESS, marks=pytest.mark.full)])
 def test_a_killed_stub_comes_back_promoted(tmp_path: Path, model: str) -> None:
     root = tmp_path / "repository"
     made = ["--model-repository", str(root), "--engine", json.dumps({"max_model_len": 1024})]
