@@ -111,7 +111,9 @@ class Planner:
                 if accepted == len(draft.tokens):
                     break
                 if not grammar.accept(draft.tokens[accepted]):
-                    raise EngineError(f"the grammar refused the draft {draft.tokens[accepted]} that it allowed before")
+                    # subtle: it did on the walk without masks, so the mask just filled is not to be trusted either.
+                    del masks[max(1, accepted) :]
+                    break
                 accepted += 1
             else:
                 masks.append(_ALL)  # the call is complete, the text behind it is free

@@ -56,6 +56,35 @@ class Bench:
         return sequence
 
 
+class Fickle:
+    """A grammar that refuses, behind a mask, what it accepted before: XGrammar was seen to do that."""
+
+    def __init__(self, grammar: Grammar, refused: int) -> None:
+        self._grammar, self._refused, self._filled = grammar, refused, False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._grammar, name)
+
+    def fill(self, row: np.ndarray) -> bool:  # type: ignore[type-arg]
+        self._filled = True
+        return self._grammar.fill(row)
+
+    def accept(self, token: int) -> bool:
+        return not (self._filled and token == self._refused) and self._grammar.accept(token)
+
+
+@pytest.mark.parametrize(("refused", "left"), [(0, 0), (1, 0), (3, 2)])
+def test_a_draft_that_is_refused_behind_its_mask_is_cut_and_ends_nothing(refused: int, left: int) -> None:
+    bench = Bench(by_mask=False)
+    drafts = list(b'{"name')
+    fickle = Fickle(bench.factory.matcher(SPEC), drafts[refused])
+    draft = bench.plan(bench.sequence(fickle, drafts, forced=False))  # type: ignore[arg-type]
+    assert draft.tokens == tuple(drafts[:left])
+    assert len(draft.rows) == left + 1
+    fickle._filled = False
+    assert all(map(fickle.accept, drafts))  # the matcher is where it was
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["masks later", "by mask"])
 def bench(request: pytest.FixtureRequest) -> Bench:
     return Bench(by_mask=request.param)
